@@ -1,17 +1,16 @@
-"""The engine against the golden vectors of the method and against real machines."""
+"""The bank against the golden vectors of the method."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from golden_machines import MACHINES, Machine, scaled_error
-from shared_data import shared
-from tolerances import SPREAD, of_distances
+from tolerances import of_distances
 
 import daco
 from daco.evaluation.metrics import grid_metrics
 from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
-from daco.method.kernels import use_kernels
+from daco.method.criterion import held_out_halves
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -34,17 +33,11 @@ def machine64(name):
     return Machine(name, np.float64)
 
 
-@pytest.fixture(params=["numba", "numpy"])
-def kernels(request):
-    with use_kernels(request.param):
-        yield request.param
-
-
 def test_grid_has_the_published_names_in_order(machine):
     assert [config.name for config in daco.paper_grid()] == machine.names
 
 
-def test_scores(machine, kernels):
+def test_scores(machine):
     got = machine.bank().score(machine.X_test, machine.names).T
     assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
 
@@ -57,7 +50,7 @@ def test_metrics(machine):
     np.testing.assert_allclose(got, machine["metrics"], atol=tolerance)
 
 
-def test_criterion_of_every_split(machine, kernels):
+def test_criterion_of_every_split(machine):
     balance = machine.bank().exact_balance(machine.names, n_splits=10, seed=0)
     machine.assert_same_splits(balance)
 
@@ -70,8 +63,6 @@ def test_criterion_with_another_seed_and_number_of_splits(small):
 
 
 def test_splits_are_the_published_ones(machine):
-    from daco.method.criterion import held_out_halves
-
     is_target = machine.golden["train_domains"].astype(bool)
     packed = machine.golden["held_seed0"]
     expected = np.unpackbits(packed, axis=1)[:, : len(is_target)].astype(bool)
@@ -82,7 +73,7 @@ def test_splits_are_the_published_ones(machine):
 
 
 def test_uniformity(machine):
-    got = machine.bank().uniformity(machine.names, n_splits=10)
+    _, got = machine.bank().balance_and_uniformity(machine.names, n_splits=10)
     tolerance = machine.tolerance("uniform_ks", 1e-6)
     np.testing.assert_allclose(got, machine["uniform_ks"], atol=tolerance)  # NaN: not conformal
 
@@ -140,37 +131,8 @@ def test_other_scorers(machine64):
 
 def test_blockwise_distances_change_nothing(machine, monkeypatch):
     """A bank over its memory budget gives the golden criterion as well."""
-    monkeypatch.setattr("daco.method._kernels_numpy.TILE", 37)
+    monkeypatch.setattr("daco.method.distances._BLOCK_BYTES", 37 * 8 * len(machine.X))
     bank = machine.bank(memory_budget=0)
     got = bank.score(machine.X_test, machine.names).T
     assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
     machine.assert_same_splits(bank.exact_balance(machine.names, 10))
-
-
-@pytest.fixture(params=["fan", "bearing"])
-def real(request):
-    folder = shared("real", "embeddings")
-    table = np.load(folder / f"{request.param}_mn04.npz")
-    names = np.array([str(n).rsplit("/", 1)[-1] for n in table["file_name"]])
-    test = np.array(["_test_" in n for n in names])
-    domains = np.array(["target" if "_target_" in n else "source" for n in names])
-    labels = np.array(["_anomaly_" in n for n in names]).astype(int)
-    expected = np.load(folder / f"{request.param}_mn04_expected.npz")
-    order = {n: i for i, n in enumerate(names)}
-    rows = [order[str(n).rsplit("/", 1)[-1]] for n in expected["test_file_name"]]
-    X = table["embedding"]
-    return X[~test], domains[~test], X[rows], domains[rows], labels[rows], expected
-
-
-def test_real_machines(real, kernels):
-    X, domains, X_test, test_domains, labels, expected = real
-    names = [str(n) for n in expected["config_names"]]
-    bank = daco.NormalBank(X, domains)
-    scores = bank.score(X_test, names)
-    exact = daco.NormalBank(X.astype(np.float64), domains).score(X_test.astype(np.float64), names)
-    tolerance = SPREAD * scaled_error(scores.T, exact.T, names).max()
-    assert scaled_error(scores.T, expected["scores"], names).max() < tolerance
-    metrics = grid_metrics(scores, labels, test_domains).values
-    np.testing.assert_allclose(metrics, expected["metrics"], atol=1e-3)
-    np.testing.assert_allclose(bank.balance(names, n_splits=10), expected["balance_ks"], atol=1e-3)
-    assert bank.separability() == pytest.approx(float(expected["separability"]), abs=1e-3)

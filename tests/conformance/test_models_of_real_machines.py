@@ -1,113 +1,109 @@
-"""Models of two real machines: how often they alarm on normals that nobody has heard.
+"""Models of two real machines: how often they alarm on normals that are not in the bank.
 
 990 source and 10 target normals each, 50 + 50 test normals and 100 anomalies, embedded by others.
-The test clips come from other sessions than the training clips, so that they are not exchangeable
-with them: the rate is stated here as it was measured. Training clips are judged without their
-likely siblings, 11 to 15 of them; left out alone, they gave up to 0.40 (fan, source) and 0.52 (fan,
-target) at a stated rate of 0.1. With 10 target clips the rate 0.05 is extrapolated.
+The test clips come from other sessions than the training clips and are not exchangeable with them,
+so that no rate is known before the model was calibrated with new normals.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from shared_data import shared
+from real_tables import NO_NETWORK, real_table
 
+import daco
+from daco.detector.fit import CHOOSE, fit_machines
 from daco.detector.model import MachineModel
 from daco.detector.revision import calibrate_with
-from daco.method.siblings import likely_siblings
+from daco.embedding.normals import Normals
+from daco.experiments.labelfree import select_label_free
 
 RATES = (0.05, 0.1, 0.2)
+ALL_VIEWS = f"{NO_NETWORK}+mn04"
 
-# Share of (source, target) test normals that are alarms at each of the rates.
-REALISED = {
-    ("bearing", "logmel_mod"): ((0.00, 0.14), (0.00, 0.14), (0.10, 0.26)),
-    ("bearing", "mn04"): ((0.02, 0.00), (0.06, 0.08), (0.14, 0.24)),
-    ("fan", "logmel_mod"): ((0.08, 0.02), (0.18, 0.02), (0.32, 0.04)),
-    ("fan", "mn04"): ((0.04, 0.00), (0.06, 0.00), (0.14, 0.00)),
-}
-# The same for the second 25 of each domain, after calibrating with the first 25.
+# Share of (source, target) test normals that are alarms at each of the rates, second 25 of each
+# domain after calibrating with the first 25, and the share of faults found at 0.1.
 COMMISSIONED = {
-    ("bearing", "logmel_mod"): ((0.00, 0.16), (0.12, 0.24), (0.24, 0.28)),
-    ("bearing", "mn04"): ((0.00, 0.00), (0.04, 0.04), (0.04, 0.20)),
-    ("fan", "logmel_mod"): ((0.00, 0.00), (0.08, 0.04), (0.20, 0.08)),
-    ("fan", "mn04"): ((0.00, 0.04), (0.00, 0.04), (0.08, 0.16)),
+    ("bearing", NO_NETWORK): (((0.00, 0.16), (0.00, 0.16), (0.12, 0.20)), 0.36),
+    ("bearing", ALL_VIEWS): (((0.00, 0.16), (0.00, 0.16), (0.08, 0.16)), 0.37),
+    ("fan", NO_NETWORK): (((0.00, 0.04), (0.04, 0.16), (0.24, 0.20)), 0.55),
+    ("fan", ALL_VIEWS): (((0.00, 0.00), (0.00, 0.00), (0.16, 0.20)), 0.54),
 }
 AUC = {
-    ("bearing", "logmel_mod"): 0.579,
-    ("bearing", "mn04"): 0.601,
-    ("fan", "logmel_mod"): 0.700,
-    ("fan", "mn04"): 0.724,
+    ("bearing", NO_NETWORK): 0.718,
+    ("bearing", ALL_VIEWS): 0.729,
+    ("fan", NO_NETWORK): 0.773,
+    ("fan", ALL_VIEWS): 0.788,
 }
 
 
-@pytest.fixture(scope="module", params=sorted(REALISED), ids="-".join)
+@pytest.fixture(scope="module", params=sorted(AUC), ids="-".join)
 def machine(request):
     """The case, its model, and the vectors, anomalies and domains of the test clips."""
-    name, network = request.param
-    data = np.load(shared("real", "embeddings", f"{name}_{network}.npz"))
-    names = data["file_name"]
-    train = np.array(["_train_" in each for each in names])
-    domains = np.array([each.split("_")[2] for each in names])
-    anomalous = np.array(["_anomaly_" in each for each in names])[~train]
-    X = data["embedding"]
-    model = MachineModel.fit(X[train], list(domains[train]), machine=name, clip_names=names[train])
-    return request.param, model, X[~train], anomalous, domains[~train]
-
-
-def test_the_configuration_is_the_default_with_a_reason(machine):
-    _, model, *_ = machine
-    assert model.config == "conf-soft-m0-k1"
-    assert "floor 0.359, noise 0.051" in model.reason
+    name, views = request.param
+    table = real_table(name, embeddings=views)
+    train, test = (table.select(split=split) for split in ("train", "test"))
+    model = MachineModel.fit(
+        train.matrix(views),
+        train.column("domain").tolist(),
+        machine=name,
+        views=table.layout(views),
+        clip_names=train.column("path"),
+    )
+    anomalous, domains = test.column("label") == 1, test.column("domain")
+    return request.param, model, test.matrix(views), anomalous, domains
 
 
 def test_anomalies_rank_above_normals(machine):
     case, model, clips, anomalous, _ = machine
+    assert model.config == "blend"
     scores = model.score(clips).scores
     above = scores[anomalous][:, None] > scores[~anomalous]
     # one pair of 10,000 that a rounding turns round is 0.0001
     assert above.mean() == pytest.approx(AUC[case], abs=2e-3)
 
 
-def test_likely_siblings_are_those_of_the_bank(machine):
-    """Fan and bearing were recorded in long takes: more than ten clips of each are alike."""
+def test_the_rate_is_called_unknown_before_calibrating(machine):
     _, model, *_ = machine
-    (siblings,) = likely_siblings(model.bank)
-    assert 8 <= siblings <= 20
-    assert model.basis_sentence() == "from the training recordings only, so it may be far off"
+    assert "unknown" in model.basis_sentence
+    assert set(model.expected_rates().values()) == {None}
 
 
-def alarm_rates(model, rate, clips, anomalous, domains):
-    alarms = model.at_rate(rate).score(clips).alarms
-    return [alarms[~anomalous & (domains == name)].mean() for name in ("source", "target")]
-
-
-def test_realised_rates_are_as_stated(machine):
-    """Two of 50 clips may change sides where arithmetic differs."""
-    case, model, *test = machine
-    for rate, stated in zip(RATES, REALISED[case], strict=True):
-        assert alarm_rates(model, rate, *test) == pytest.approx(stated, abs=0.041)
-
-
-def test_realised_rates_are_within_what_the_model_expects(machine):
-    """Within three standard deviations of 50 clips around the limits."""
-    _, model, *test = machine
-    for rate in RATES:
-        expected = model.at_rate(rate).expected_rates()
-        for found, name in zip(alarm_rates(model, rate, *test), ("source", "target"), strict=True):
-            low, high = expected[name]
-            assert low - 3 * np.sqrt(low * (1 - low) / 50) <= found
-            assert found <= high + 3 * np.sqrt(high * (1 - high) / 50)
-
-
-def test_rates_after_calibrating_are_as_stated(machine):
+def test_rates_after_calibrating_are_as_stated_and_within_the_range(machine):
     """One of 25 clips may change sides, and one of the reference with it."""
     case, model, clips, anomalous, domains = machine
-    normal = [np.flatnonzero(~anomalous & (domains == name)) for name in ("source", "target")]
-    new = np.concatenate([rows[:25] for rows in normal])
-    rest = np.concatenate([rows[25:] for rows in normal])
+    normal = {name: np.flatnonzero(~anomalous & (domains == name)) for name in ("source", "target")}
+    new = np.concatenate([rows[:25] for rows in normal.values()])
     model = calibrate_with(model, clips[new], domains[new].tolist())
     assert model.reference.sizes == {"source": 25, "target": 25}
-    for rate, stated in zip(RATES, COMMISSIONED[case], strict=True):
-        found = alarm_rates(model, rate, clips[rest], anomalous[rest], domains[rest])
-        assert found == pytest.approx(stated, abs=0.081)
+    realised, found = COMMISSIONED[case]
+    for rate, stated in zip(RATES, realised, strict=True):
+        judged = model.at_rate(rate)
+        alarms = judged.score(clips).alarms
+        rates = {name: alarms[rows[25:]].mean() for name, rows in normal.items()}
+        assert list(rates.values()) == pytest.approx(stated, abs=0.081)
+        for name, (low, high) in judged.expected_rates().items():
+            # within three standard deviations of 25 clips around the limits
+            assert low - 3 * np.sqrt(low * (1 - low) / 25) <= rates[name]
+            assert rates[name] <= high + 3 * np.sqrt(high * (1 - high) / 25)
+        if rate == 0.1:
+            assert alarms[anomalous].mean() == pytest.approx(found, abs=0.04)
+
+
+@pytest.mark.parametrize("name", ["bearing", "fan"])
+def test_everything_that_chooses_chooses_the_same(name):
+    """A search, ``daco select``, ``daco study`` and ``daco fit --config choose``."""
+    table = real_table(name)
+    train = table.select(split="train")
+    domains = train.column("domain").astype(str)
+    choice = daco.LabelFreeSearch().fit(train.matrix(), domains=domains).choice_
+    (selected,) = select_label_free(table).machines
+    studied = daco.study(table, grid="9", veto="faults", workers=1).selection
+    normals = Normals(name, train.matrix(), tuple(domains), tuple(train.column("path")), None, {})
+    ((_, model),) = fit_machines([normals], config=CHOOSE)
+    assert model.config == selected.use == studied["chosen"]["config"] == choice.config
+    assert model.provenance["selection"] == choice.to_dict()
+    assert (selected.reason, selected.pick) == (choice.reason, choice.pick)
+    assert selected.criterion == choice.criterion
+    assert selected.agreement == studied["resamples"]["agreement"] == choice.agreement
+    assert set(selected.vetoed) == set(studied["label_free_veto"]["cut"]) == set(choice.vetoed)

@@ -17,21 +17,16 @@ from shared_data import shared
 
 from daco.evaluation.intervals import clip_bootstrap, machine_bootstrap
 from daco.evaluation.metrics import QUANTITIES
-from daco.evaluation.statistics import partial_spearman
-from daco.experiments.choose import study_choice
-from daco.method.config import ScoreConfig, blind_pool
-from daco.method.grid_table import composed_score, pivot_machines
-from daco.method.selection import (
-    guarded_selection,
+from daco.experiments.floors import h0_floor
+from daco.experiments.grid_table import (
+    composed_score,
     oracle,
     per_machine_blind,
+    pivot_machines,
     random_expectation,
-    select_by_criterion,
-    select_by_dev_score,
-    viable,
 )
-
-DEFAULT = "conf-soft-m0-k1"
+from daco.method.config import PAPER_CONFIG, blind_pool
+from daco.method.selection import choose, viable
 
 
 def grid_of(setting):
@@ -44,12 +39,13 @@ def machines_of(setting):
     return table[table["split"] == "eval"]
 
 
-def families(grid):
-    return [ScoreConfig.parse(name).family for name in grid["config"]]
+def choice_of(setting, rule, criterion="crit_dev"):
+    names = {"dev_omega": "dev_score", criterion: "criterion"}
+    return choose(grid_of(setting).rename(columns=names), rule).config
 
 
-def eval_omega(grid, config):
-    return float(grid.loc[grid["config"] == config, "eval_omega"].iloc[0])
+def eval_omega(setting, config):
+    return float(grid_of(setting).set_index("config").loc[config, "eval_omega"])
 
 
 def test_the_machine_level_interval():
@@ -69,14 +65,6 @@ def test_the_machine_level_interval():
     assert interval.high > interval.published_interval[1]
 
 
-def test_partial_correlations_of_another_year():
-    grid = grid_of("2023")
-    strength = np.log1p([ScoreConfig.parse(name).prior_strength for name in grid["config"]])
-    held = [strength, families(grid)]
-    year = partial_spearman(-grid["crit_dev"], grid["eval_omega"], held)
-    assert round(year.rho, 4) == statistics("stats_yearly.json")["partial_2023"]["spearman"][0]
-
-
 def dev_clips(config):
     scores, labels, domains = {}, {}, {}
     folder = shared("published", "daco-experiments", "release", "scores", config, "dev")
@@ -92,80 +80,37 @@ def dev_clips(config):
 
 
 def test_clip_bootstrap_on_the_released_dev_scores():
-    scores, labels, domains = dev_clips(DEFAULT)
+    scores, labels, domains = dev_clips(PAPER_CONFIG)
     raw, *_ = dev_clips("raw-k1")
     interval = clip_bootstrap(scores, raw, labels, domains, n_draws=1000)
     # released scores have ten decimals: the grid's four decimals of a percent come back
     grid = grid_of("45").set_index("config")["dev_omega"]
-    assert interval.estimate == pytest.approx(grid[DEFAULT] - grid["raw-k1"], abs=1e-4)
+    assert interval.estimate == pytest.approx(grid[PAPER_CONFIG] - grid["raw-k1"], abs=1e-4)
     assert interval.estimate == pytest.approx(-2.44, abs=0.005)
     # nothing is published for dev; calibration costs there, and clearly so
     assert -5 < interval.low < interval.estimate < interval.high < 0
 
 
-@pytest.mark.parametrize(
-    ("policy", "config", "dev", "criterion"),
-    [("ch0", "ratio-hard-k2", 54.78, 0.3997), ("mix", DEFAULT, 54.31, 0.4042)],
-)
-def test_the_frozen_2026_pick_from_a_table_without_evaluation_scores(
-    policy, config, dev, criterion
-):
-    grid = read("prereg2026_grid.csv").query("policy == @policy").reset_index(drop=True)
-    assert "eval_omega" not in grid
-    assert guarded_selection(grid) == config
-    row = grid.set_index("config").loc[config]
-    assert row["dev_omega"] == pytest.approx(dev, abs=0.005)
-    assert row["crit_dev"] == criterion
-
-
-TABLES = {
-    # raw kNN, fixed default, dev pick, criterion only, guarded, per-machine blind, oracle
-    "beats": (55.83, 59.34, 55.83, 61.05, 61.05, 59.63, 61.05),
-    "eat": (56.59, 58.87, 56.59, 45.26, 58.87, 60.38, 59.76),
-    "panns": (54.23, 55.55, 56.83, 55.58, 55.58, 56.66, 56.83),
-    "2023": (57.95, 63.68, 62.23, 47.60, 63.52, 63.38, 64.14),
-    "2024": (57.64, 57.69, 57.64, 47.48, 56.29, 57.63, 60.11),
-    "ch0": (None, 60.10, 57.76, None, 58.97, 60.38, 61.18),
-    "mix": (None, 55.03, 53.44, None, 55.03, 55.76, 57.05),
-}
-
-
-@pytest.mark.parametrize("setting", TABLES)
-def test_selection_tables(setting):
-    grid = grid_of(setting)
-    rows = study_choice(*tables(setting))["rows"]
-    scores = {row["rule"]: row["eval_omega"] for row in rows}
-    scores["raw-k1"] = eval_omega(grid, "raw-k1")
-    rules = (
-        *("raw-k1", "fixed", "dev score", "criterion"),
-        *("guarded criterion", "per-machine blind", "oracle"),
-    )
-    for rule, printed in zip(rules, TABLES[setting], strict=True):
-        if printed is not None:
-            # composed scores come from metrics of two decimals: 0.005 more at the most
-            slack = 0.005 if rule == "per-machine blind" else 1e-9
-            assert scores[rule] == pytest.approx(printed, abs=0.005 + slack), rule
+def test_the_floor_of_the_criterion():
+    printed = statistics("paper_stats.json")["criterion_h0_floor"]
+    floor = h0_floor(495, 5)
+    # one simulation of each: the sd of a simulated mean is .035/sqrt(2000), of theirs unknown
+    assert floor.mean == pytest.approx(printed["h0_floor_per_machine_mean"], abs=0.005)
+    over_machines = floor.sd / np.sqrt(7)
+    assert over_machines == pytest.approx(printed["h0_floor_7machine_mean_sd"], abs=0.002)
 
 
 def test_the_transfer_studys_selections():
-    grid = grid_of("45")
-    names = grid["config"]
-    assert select_by_dev_score(names, grid["dev_omega"]) == "raw-k1"
-    assert select_by_criterion(names, grid["crit_dev"]) == DEFAULT
-    assert select_by_criterion(names, grid["crit_eval"]) == "conf-soft-m0-k2"
-    assert oracle(names, grid["eval_omega"]) == "conf-hard-m0-k2"
-    printed = {"raw-k1": 55.83, DEFAULT: 59.34, "conf-soft-m0-k2": 59.27, "conf-hard-m0-k2": 59.55}
-    for config, omega in printed.items():
-        assert eval_omega(grid, config) == pytest.approx(omega, abs=0.005)
-
-
-@pytest.mark.parametrize(
-    ("setting", "mean", "sd"),
-    [("beats", 57.83, 2.05), ("eat", 57.50, 2.06), ("panns", 54.82, 1.52)],
-)
-def test_a_random_configuration(setting, mean, sd):
-    ours = random_expectation(grid_of(setting)["eval_omega"])
-    assert (round(ours.mean, 2), round(ours.sd, 2)) == (mean, sd)
+    picks = {
+        "raw-k1": choice_of("45", "dev"),
+        PAPER_CONFIG: choice_of("45", "criterion"),
+        "conf-soft-m0-k2": choice_of("45", "criterion", "crit_eval"),
+        "conf-hard-m0-k2": oracle(grid_of("45")["config"], grid_of("45")["eval_omega"]),
+    }
+    printed = (55.83, 59.34, 59.27, 59.55)
+    for (config, pick), omega in zip(picks.items(), printed, strict=True):
+        assert pick == config
+        assert eval_omega("45", config) == pytest.approx(omega, abs=0.005)
 
 
 # Errata
@@ -193,22 +138,22 @@ def test_erratum_1_the_printed_blind_score_is_over_seven_configurations():
 
 
 def test_errata_2_and_3_the_strict_veto_drops_the_fixed_default():
-    small, large = grid_of("45"), grid_of("beats")
-    for grid, n_dropped in ((small, 5), (large, 6)):
+    for setting, n_dropped in (("45", 5), ("beats", 6)):
+        grid = grid_of(setting)
         dropped = set(grid["config"][~viable(grid["dev_omega"])])
         assert len(dropped) == n_dropped
-        assert DEFAULT in dropped
-    floor = np.quantile(large["dev_omega"], 0.10)
-    assert floor == large.set_index("config")["dev_omega"][DEFAULT]
-    assert select_by_criterion(small["config"], small["crit_dev"]) != guarded_selection(small)
+        assert PAPER_CONFIG in dropped
+    large = grid_of("beats").set_index("config")["dev_omega"]
+    assert np.quantile(large, 0.10) == large[PAPER_CONFIG]
+    assert choice_of("45", "criterion") != choice_of("45", "paper")
 
 
 def test_erratum_4_a_tie_decides_the_blind_score_of_seed_0():
     table = machines_of("45")
     sealer = table[table["machine"] == "BandSealer"].set_index("config")["balance_ks"]
-    assert sealer[DEFAULT] == sealer["ratio-soft-k1"] == 0.3980
+    assert sealer[PAPER_CONFIG] == sealer["ratio-soft-k1"] == 0.3980
     choices = per_machine_blind(table, blind_pool(7))
-    assert choices["BandSealer"] == DEFAULT  # the first in the pool
+    assert choices["BandSealer"] == PAPER_CONFIG  # the first in the pool
     assert composed_score(table, choices) == pytest.approx(59.39, abs=0.01)
     logged = {**choices, "BandSealer": "ratio-soft-k1"}
     assert composed_score(table, logged) == pytest.approx(59.16, abs=0.01)
@@ -219,8 +164,6 @@ def test_erratum_5_the_spread_of_a_random_configuration():
 
 
 def test_erratum_13_equal_scores_of_2024_are_a_coincidence():
-    grid = grid_of("2024")
-    pick = select_by_dev_score(grid["config"], grid["dev_omega"])
-    assert pick == "zscore-hard-k2"
-    assert eval_omega(grid, pick) == 57.6415
-    assert eval_omega(grid, "raw-k1") == 57.6402
+    assert choice_of("2024", "dev") == "zscore-hard-k2"
+    assert eval_omega("2024", "zscore-hard-k2") == 57.6415
+    assert eval_omega("2024", "raw-k1") == 57.6402

@@ -13,9 +13,9 @@ from shared_data import shared
 
 from daco.backbones import load
 from daco.detector.fit import fit_machines
-from daco.detector.normals import normals_of_recordings
 from daco.detector.verdict import judge, verdict_of
 from daco.embedding.frontend import Listener
+from daco.embedding.normals import normals_of_recordings
 
 RATE = 16_000
 

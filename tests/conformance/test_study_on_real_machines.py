@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from golden_machines import scaled_error
-from real_tables import real_table
+from real_tables import NO_NETWORK, real_table
 from shared_data import shared
 from tolerances import SPREAD
 
 import daco
 from daco.evaluation.metrics import QUANTITIES
-from daco.method.grid_table import pivot_machines
+from daco.experiments.grid_table import pivot_machines
 
 MACHINES = ("fan", "bearing")
 
@@ -47,7 +47,7 @@ def test_scores_are_filed_by_clip(result, expected, machine):
     rows = {name.rsplit("/", 1)[-1]: row for row, name in enumerate(scores.names)}
     order = [rows[name.rsplit("/", 1)[-1]] for name in want["test_file_name"].tolist()]
     names = want["config_names"].tolist()
-    got = np.stack([scores.of(name)[order] for name in names])  # the vote is there, too
+    got = np.stack([scores.of(name)[order] for name in names])  # the blend is there, too
     table = real_table(machine)
     train, test = (table.select(split=split).matrix() for split in ("train", "test"))
     bank = daco.NormalBank(train.astype(float), table.select(split="train").column("domain"))
@@ -74,31 +74,20 @@ def test_known_results_of_the_two_machines(result):
     assert omega.loc["ldn-diff-K1", "eval_omega"] == pytest.approx(61.8, abs=0.05)
 
 
-def test_other_seeds_are_those_of_a_study_with_that_seed(result):
-    seed = 3
-    again = daco.study(
-        real_table("fan"),
-        grid=["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1"],
-        seed=seed,
-        n_splits=10,
-        workers=1,
-    )
-    chosen = result.balances.query("machine == 'fan' and seed == @seed and n_splits == 10")
-    found = chosen.set_index("config")["balance_ks"]
-    for config, value in zip(again.grid["config"], again.grid["crit_dev"], strict=True):
-        assert found[config] == pytest.approx(value, abs=1e-12)
-
-
 def test_baselines_beside_the_method(result):
     table = result.baselines.set_index(["machine", "backend"])
     raw = result.per_machine.query("config == 'raw-k1'").set_index("machine")
     for machine in MACHINES:
         for quantity in QUANTITIES:
             assert table.loc[(machine, "knn1"), quantity] == raw.loc[machine, quantity]
-    assert set(result.baselines["backend"]) == {
-        "knn1",
-        "sel-maha",
-        "gmm2",
-        "conf-oracle-m30-k1",
-        "vote",
-    }
+    others = {"sel-maha", "gmm2", "conf-oracle-m30-k1", "blend"}
+    assert set(result.baselines["backend"]) == others | {"knn1"}
+
+
+@pytest.mark.parametrize(("views", "omega"), [(NO_NETWORK, 69.4), (f"{NO_NETWORK}+mn04", 70.5)])
+def test_the_blend_of_several_views(views, omega):
+    """Reported with one decimal, over both machines."""
+    table = real_table(*MACHINES, embeddings=views)
+    found = daco.study(table, grid=["raw-k1"], readout=views, n_splits=1, workers=1)
+    rows = {row["rule"]: row["dev_omega"] for row in found.selection["rows"]}
+    assert rows["blend"] == pytest.approx(omega, abs=0.05)

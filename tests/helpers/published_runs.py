@@ -52,7 +52,7 @@ def tables(setting: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def result(grid: pd.DataFrame, per_machine: pd.DataFrame) -> StudyResult:
     """A study of which only the two required tables are known."""
-    return StudyResult(grid, per_machine, *[pd.DataFrame()] * 7)
+    return StudyResult(grid, per_machine)
 
 
 def write_run(folder: Path, setting: str) -> Path:

@@ -7,18 +7,28 @@ from shared_data import shared
 
 import daco
 
+NO_NETWORK = "logmel_mod+mod60+env+cep"
+
 
 def real_table(*machines: str, embeddings: str = "mn04") -> daco.EmbeddingTable:
-    """One table; domain, split and label are in the challenge's file names."""
-    vectors, names, kinds = [], [], []
+    """One table; domain, split and label are in the challenge's file names.
+
+    Several embeddings, as in ``"env+cep"``, are the readouts of one table.
+    """
+    readouts: dict[str, list] = {name: [] for name in embeddings.split("+")}
+    names, kinds = [], []
     for machine in machines:
-        data = np.load(shared("real", "embeddings", f"{machine}_{embeddings}.npz"))
-        vectors.append(data["embedding"])
-        names += data["file_name"].tolist()
-        kinds += [machine] * len(data["file_name"])
+        for readout, vectors in readouts.items():
+            data = np.load(shared("real", "embeddings", f"{machine}_{readout}.npz"))
+            (key,) = set(data.files) - {"file_name"}
+            vectors.append(data[key].astype(np.float32))
+            clips = data["file_name"].tolist()  # in one order in all files of a machine
+        names += clips
+        kinds += [machine] * len(clips)
     parts = [name.split("/")[-1].split("_") for name in names]
+    matrices = {name: np.concatenate(vectors) for name, vectors in readouts.items()}
     return daco.EmbeddingTable.from_arrays(
-        np.concatenate(vectors),
+        matrices if len(matrices) > 1 else matrices[embeddings],
         machine=kinds,
         domain=[part[2] for part in parts],
         split=[part[3] for part in parts],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from daco.data.views import Views
 from daco.detector.gate import FAR, FEWEST, oddness, suspicious_normals
-from daco.detector.normals import Normals
+from daco.embedding.normals import Normals
 
 DIMENSIONS = st.sampled_from([8, 16, 64, 128])
 SIZES = st.sampled_from([(FEWEST, 0), (10, 0), (40, 10), (200, 10)])
@@ -28,9 +28,9 @@ def banks(draw):
     return X, ["old"] * sizes[0] + ["new"] * sizes[1], rng
 
 
-def normals(X, domains, bands=1):
+def normals(X, domains):
     names = tuple(f"{row}.wav" for row in range(len(X)))
-    return Normals("press", X, tuple(domains), names, None, {}, bands)
+    return Normals("press", X, tuple(domains), names, None, {})
 
 
 @settings(max_examples=60, derandomize=True, deadline=None)
@@ -65,7 +65,7 @@ def test_order_and_lengths_do_not_matter(bank):
 @given(banks())
 def test_a_view_twice_is_that_view(bank):
     X, domains, _ = bank
-    twice = Views(("a", "b"), (X.shape[1],) * 2, (1, 1))
+    twice = Views(("a", "b"), (X.shape[1],) * 2)
     both = oddness(np.hstack([X, X]), domains, twice)
     np.testing.assert_allclose(both, oddness(X, domains), rtol=1e-6)
     assert (both < FAR).all()

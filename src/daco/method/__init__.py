@@ -1,13 +1,11 @@
 """The paper's method on arrays; nothing here reads files, prints, or selects with labels.
 
-Read it in this order: `bases` and `config` (the names of scores), `distances`, `neighbours` and
-`geometry` (computed once for a bank), `densities` and `scorers` (base scores), `domains`
-and `calibration` (scores that are comparable between domains), `vote` (all configurations
-together), `criterion` (how balanced scores are), `batch` and `bank` (all of it for one bank),
-`siblings` (scores of normals as if they were new). Then the choice: `choice`, `selection`, `floor`,
-`viability` with `pseudo_anomalies`, and `grid_table`.
+Read `paper` first: the paper literally, one function for each equation, which everything else is
+tested against. Then, in the order of the data: `config` (the names of scores), `distances`,
+`scores` (base scores), `domains` (stage 1), `calibration` (stage 2), `blend` (the default score),
+`siblings`, `engine` and `bank` (all of it for one bank), `criterion` and `halves` (stage 3),
+`viability` (the label-free veto) and `selection` (the choice).
 
-Beside this path, `machines` computes many banks on a GPU, `coreset` thins a bank, `external` and
-`given_scores` bring scores of other systems, `limits` checks configurations, and `kernels` has the
-few functions that exist for NumPy, numba and torch.
+Beside this path, `external` brings the scores of other systems, `coreset` thins a bank, and
+`_loops` has the compiled loops of the criterion.
 """

@@ -1,86 +1,174 @@
-"""ScoreConfig: one way to score a clip. The name *is* the configuration.
+"""Configurations: one way to score a clip each. The name *is* the configuration.
 
-The grammar (``{}`` marks a number, ``|`` a choice, ``<base>`` a code of :mod:`daco.method.bases`)::
+The grammar (``{}`` marks a number, ``|`` a choice)::
 
-    raw-k{k}                                mean cosine distance to the k nearest normals
-    ldn-ratio-K{K}                          local density normalisation over K neighbours
-    <base>                                  any other base score, as it is
-    ext-{label}                             a detector or scores from elsewhere, as they are
-    conf-soft|hard|oracle-m{m}-<base>       per-domain quantile maps, prior strength m
-    ratio-soft|hard|oracle-<base>           divided by the domain's median
-    zscore-soft|hard|oracle-<base>          standardised in the domain
+    raw-k{k}                            mean cosine distance to the k nearest normals
+    ldn-ratio-K{K}                      smallest distance over the density of the normal there
+    ldn-diff-K{K}                       smallest distance less that density, a sum over K neighbours
+    ldn-mean-K{K}                       the same with the mean over K neighbours
+    varmin-K{K}                         the same with a factor that is fitted to the normals
+    blend                               the mean of four of these over all views (daco.method.blend)
+    blend+{label}                       a blend with external detectors as further views
+    ext-{label}                         an external detector, or scores from elsewhere
+    conf-soft|hard|oracle-m{m}-<code>   per-domain quantile maps, prior strength m
+    ratio-soft|hard|oracle-<code>       divided by the domain's median
+    zscore-soft|hard|oracle-<code>      standardised in the domain
 
-Inside a name the code of k nearest normals is ``k{k}``, that of the LDN ratio ``ldnK{K}``.
-``ratio`` needs scores that are never negative. ``oracle`` reads the true domain of a test
-clip; it is a diagnostic and is part of no grid.
+The ``<code>`` of a base score is its name, except for ``k{k}`` (``raw-k{k}``) and ``ldnK{K}``
+(``ldn-ratio-K{K}``). ``ratio`` needs scores that are never negative. ``oracle`` reads the true
+domain of a test clip; it is a diagnostic and is part of no grid.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
 from daco.errors import ConfigError
-from daco.method.bases import SCORERS, Base, parse_base
 from daco.text import suggestion
 from daco.validation import is_whole
 
-CALIBRATIONS = ("conf", "ratio", "zscore")
-ASSIGNMENTS = ("soft", "hard", "oracle")
+DEFAULT_CONFIG = "blend"
+"""The default of estimators, models, commands and the monitor."""
 
-DEFAULT_CONFIG = "conf-soft-m0-k1"
+PAPER_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
-
-VOTE_CONFIG = "vote"
-"""All configurations of the frontier grid vote."""
-
-RECOMMENDED_CONFIG = VOTE_CONFIG
-"""The default of ``daco fit``: every configuration votes (docs/guides/choosing.md)."""
-
-WHY_RECOMMENDED = (
-    "all configurations vote, because on real machines the vote came close to the best single "
-    "configuration, which is not known in advance"
-)
 
 RAW_CONFIG = "raw-k1"
 """Plain nearest neighbours, the baseline of calibration."""
 
-_STRENGTHS = (0, 10, 30, 100, 300)
-_FRONTIER_STRENGTHS = {"soft": (0, 30, 100), "hard": (0, 30)}
-_FRONTIER_WHOLE = (
-    "ldn-mean-K4",
-    "ldn-mean-K16",
-    "varmin-K1",
-    "varmin-K4",
-    "varmin-K16",
-    "varmin-log-K1",
-    "varmin-log-K4",
-    "dldn-mean-K16",
-    "dldn-ratio-K16",
-    "zmin-k1+ldnK1+varmin-K4",
-)
-_FRONTIER_BANDWISE = (
-    "beam",
-    "beam-ldn-ratio-K1",
-    "beam-ldn-mean-K1",
-    "beam-ldn-mean-K4",
-    "beam-ldn-mean-K16",
-    "beam-varmin-K1",
-    "beam-varmin-K4",
-    "beam-varmin-K16",
-    "beam-varmin-log-K4",
-)
+NEIGHBOUR_SCORERS = ("knn", "ldn-ratio", "ldn-diff", "ldn-mean", "varmin")
+SCORERS = (*NEIGHBOUR_SCORERS, "blend", "ext")
+CALIBRATIONS = ("conf", "ratio", "zscore")
+ASSIGNMENTS = ("soft", "hard", "oracle")
 
+_NEVER_NEGATIVE = ("knn", "ldn-ratio")
+_STRENGTHS = (0, 10, 30, 100, 300)
+_LABEL = r"[A-Za-z][A-Za-z0-9_.]*"
+# Digits are counted because int() refuses thousands of them in words of its own.
+_CODES = (
+    (re.compile(r"k([1-9]\d{0,8})"), "knn"),
+    (re.compile(r"ldnK([1-9]\d{0,8})"), "ldn-ratio"),
+    (re.compile(r"(ldn-ratio|ldn-diff|ldn-mean|varmin)-K([1-9]\d{0,8})"), ""),
+)
+_BLEND = re.compile(rf"blend((?:\+{_LABEL})*)")
+_EXTERNAL = re.compile(rf"ext-({_LABEL})")
 _CALIBRATED = re.compile(
     r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d{0,308}|\d{1,308}\.\d{1,400})"
     r"|(ratio|zscore)-(soft|hard|oracle))"
     r"-(.+)"
 )
-_REMOVED = re.compile(r"(?:^|-|\+)(pca|memmix|genrep-mix)(?:-|\+|$)")
+
+
+@dataclass(frozen=True)
+class Base:
+    """A score before any calibration; configurations that differ in calibration only share it.
+
+    Parameters
+    ----------
+    scorer : str
+        One of `SCORERS`.
+    k : int
+        Number of neighbours, ``k`` or ``K`` in names; 0 for scorers without one.
+    label : str
+        The external scorer of ``ext``, or those of a blend, joined by ``+``.
+
+    Examples
+    --------
+    >>> from daco.method.config import Base
+    >>> Base("varmin", 4).name, Base("knn", 1).name, Base("knn", 1).code
+    ('varmin-K4', 'raw-k1', 'k1')
+    """
+
+    scorer: str
+    k: int = 0
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the uncalibrated configuration."""
+        if self.scorer == "knn":
+            return f"raw-k{self.k}"
+        if self.scorer == "ext":
+            return f"ext-{self.label}"
+        if self.scorer == "blend":
+            return f"blend+{self.label}" if self.label else "blend"
+        return f"{self.scorer}-K{self.k}"
+
+    @property
+    def code(self) -> str:
+        """The name inside a calibrated configuration."""
+        if self.scorer == "knn":
+            return f"k{self.k}"
+        return f"ldnK{self.k}" if self.scorer == "ldn-ratio" else self.name
+
+    @property
+    def family(self) -> str:
+        """The name without its number; statistics resample whole families."""
+        if self.scorer == "knn":
+            return "raw"
+        return self.scorer if self.k else self.name
+
+    @cached_property
+    def signed(self) -> bool:
+        """Whether scores may be negative; these have no ``ratio`` calibration."""
+        return self.scorer not in _NEVER_NEGATIVE
+
+    @cached_property
+    def is_blend(self) -> bool:
+        """Whether it is a mean over members and views."""
+        return self.scorer == "blend"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The external scorers that it needs."""
+        return tuple(self.label.split("+")) if self.label else ()
+
+    @property
+    def words(self) -> str:
+        """The score in words, as the end of the sentence "a clip is scored by ..."."""
+        normals = "most similar normal" if self.k == 1 else f"{self.k} most similar normals (mean)"
+        density = f"how far normals lie from their own {self.k} nearest there"
+        others = f", with {' and '.join(self.labels)} as further views" if self.label else ""
+        return {
+            "knn": f"its cosine distance to the {normals}",
+            "ldn-ratio": f"its distance to a normal, relative to {density}",
+            "ldn-diff": f"its distance to a normal, less {density}, summed",
+            "ldn-mean": f"its distance to a normal, less {density}",
+            "varmin": f"its distance to a normal, less what density explains (K = {self.k})",
+            "blend": f"the mean of four distances over all views{others}",
+            "ext": self.label,
+        }[self.scorer]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+BLEND_MEMBERS = (
+    Base("ldn-ratio", 1),
+    Base("ldn-ratio", 16),
+    Base("ldn-mean", 4),
+    Base("varmin", 4),
+)
+"""The scores that a blend averages in each view."""
+
+
+def parse_base(code: str) -> Base | None:
+    """Parse the code of a base score; return None for others."""
+    for pattern, scorer in _CODES:
+        if match := pattern.fullmatch(code):
+            return Base(scorer or match[1], int(match[match.lastindex or 1]))
+    if match := _EXTERNAL.fullmatch(code):
+        return Base("ext", label=match[1])
+    if match := _BLEND.fullmatch(code):
+        labels = match[1].removeprefix("+").split("+") if match[1] else []
+        return Base("blend", label="+".join(labels)) if len(set(labels)) == len(labels) else None
+    return None
 
 
 @dataclass(frozen=True)
@@ -89,57 +177,75 @@ class ScoreConfig:
 
     Parameters
     ----------
-    base : Base
+    scorer : {"knn", "ldn-ratio", "ldn-diff", "ldn-mean", "varmin", "blend", "ext"}
         The score before any calibration.
-    calibration : {"conf", "ratio", "zscore"} or None
-        How scores are made comparable between domains; None leaves them as they are.
-    assignment : {"soft", "hard", "oracle"} or None
-        How a test clip is assigned to domains; None without a calibration.
-    prior_strength : float
-        ``m``, the weight of the pooled map in clips; 0 for calibrations other than ``conf``.
+    k : int
+        Number of neighbours; scorers without one ignore it.
+    calibration : {"conf", "ratio", "zscore"}, optional
+        How scores are made comparable between domains. With an assignment it is ``"conf"`` by
+        default; without one scores stay as they are.
+    assignment : {"soft", "hard", "oracle"}, optional
+        How a test clip is assigned to domains.
+    m : float
+        The prior strength of ``conf``: the weight of the pooled map, in clips.
+    label : str
+        The external scorer of ``ext``, or those of a blend, joined by ``+``.
 
     Examples
     --------
     >>> from daco import ScoreConfig
+    >>> ScoreConfig(k=1, m=0, assignment="soft").name
+    'conf-soft-m0-k1'
     >>> config = ScoreConfig.parse("conf-soft-m30-k1")
-    >>> config.calibration, config.prior_strength, config.family
+    >>> config.calibration, config.m, config.family
     ('conf', 30, 'conf-soft')
-    >>> config.name
-    'conf-soft-m30-k1'
-    >>> ScoreConfig.parse("zscore-hard-beam-varmin-K4").family
-    'zscore-hard-beam-varmin'
+    >>> ScoreConfig("blend").name, ScoreConfig().name
+    ('blend', 'raw-k1')
     """
 
-    base: Base
+    scorer: str = "knn"
+    k: int = 1
     calibration: str | None = None
     assignment: str | None = None
-    prior_strength: float = 0
+    m: float = 0
+    label: str = ""
 
     def __post_init__(self) -> None:
-        known = self.base.scorer in SCORERS and parse_base(self.base.code) == self.base
-        _require(known, "base", "that of a code such as 'k1' or 'varmin-K4'", self.base)
-        _require(
-            self.calibration in (None, *CALIBRATIONS), "calibration", CALIBRATIONS, self.calibration
-        )
-        if self.calibration is None:
-            _require(self.assignment is None, "assignment", "None for raw scores", self.assignment)
+        _require(self.scorer in SCORERS, "scorer", _one_of(SCORERS), self.scorer)
+        if self.scorer in NEIGHBOUR_SCORERS:
+            _require(is_whole(self.k, least=1) and self.k < 10**9, "k", "an int >= 1", self.k)
         else:
-            _require(self.assignment in ASSIGNMENTS, "assignment", ASSIGNMENTS, self.assignment)
-            dividing = self.calibration == "ratio" and self.base.signed
-            _require(not dividing, "base", "one that is never negative", self.base.name)
-        finite = isinstance(
-            self.prior_strength, int | float | np.number
-        ) and 0 <= self.prior_strength < float("inf")
-        _require(finite, "prior_strength", "a finite number >= 0", self.prior_strength)
-        if self.calibration != "conf":
-            _require(self.prior_strength == 0, "prior_strength", "0", self.prior_strength)
+            object.__setattr__(self, "k", 0)
+        if self.assignment is not None and self.calibration is None:
+            object.__setattr__(self, "calibration", "conf")
+        calibration, assignment = self.calibration, self.assignment
+        allowed = f"None or {_one_of(CALIBRATIONS)}"
+        _require(calibration in (None, *CALIBRATIONS), "calibration", allowed, calibration)
+        if calibration is not None:
+            _require(assignment in ASSIGNMENTS, "assignment", _one_of(ASSIGNMENTS), assignment)
+        number = isinstance(self.m, int | float | np.number) and not isinstance(self.m, bool)
+        _require(number and 0 <= self.m < float("inf"), "m", "a finite number >= 0", self.m)
+        if calibration != "conf":
+            _require(self.m == 0, "m", f"0 for {calibration or 'raw'} scores", self.m)
+        known = parse_base(self.base.code) == self.base
+        _require(known, "label", "that of an external scorer: a letter, then letters", self.label)
+        if calibration == "ratio" and self.base.signed:
+            raise ConfigError(
+                f"{self.name!r} divides by a median, and {self.base.name!r} may be negative. "
+                "Calibrate it with 'conf' or 'zscore'."
+            )
+
+    @cached_property
+    def base(self) -> Base:
+        """The score before any calibration."""
+        return Base(self.scorer, self.k, self.label)
 
     @property
     def name(self) -> str:
         """The published name; ``ScoreConfig.parse(name).name == name``."""
         if self.calibration is None:
             return self.base.name
-        strength = f"-m{_number(self.prior_strength)}" if self.calibration == "conf" else ""
+        strength = f"-m{_number(self.m)}" if self.calibration == "conf" else ""
         return f"{self.calibration}-{self.assignment}{strength}-{self.base.code}"
 
     @property
@@ -156,7 +262,7 @@ class ScoreConfig:
 
     @classmethod
     def parse(cls, name: str | ScoreConfig) -> ScoreConfig:
-        """Parse the name of a configuration; ``recommended`` stands for ``vote``.
+        """Parse the name of a configuration.
 
         An unknown name raises a `ConfigError` that suggests the closest known one.
         """
@@ -164,10 +270,9 @@ class ScoreConfig:
             return name
         if not isinstance(name, str):
             raise ConfigError(
-                f"A configuration is a name such as {DEFAULT_CONFIG!r}. Got {name!r} "
+                f"A configuration is a name such as {PAPER_CONFIG!r}. Got {name!r} "
                 f"({type(name).__name__}) instead."
             )
-        name = RECOMMENDED_CONFIG if name == "recommended" else name
         config = _parse(name)
         if config is None or config.name != name:
             raise ConfigError(f"Unknown configuration {name!r}.{_hint(name, config)}")
@@ -175,16 +280,7 @@ class ScoreConfig:
 
 
 def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list[ScoreConfig]:
-    """Parse the names of configurations, in order.
-
-    Parameters
-    ----------
-    configs : str, ScoreConfig, or iterable of them
-        Each configuration at most once.
-
-    Returns
-    -------
-    list of ScoreConfig
+    """Parse the names of one or several configurations, in order; each may occur once.
 
     Examples
     --------
@@ -193,7 +289,7 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
     ['raw', 'ldn-diff']
     """
     if isinstance(configs, str | ScoreConfig):
-        configs = [configs]
+        return [ScoreConfig.parse(configs)]
     if not isinstance(configs, Iterable):
         raise ConfigError(
             f"A grid is a sequence of configurations, for instance paper_grid(). Got {configs!r}."
@@ -201,11 +297,9 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
     grid = [ScoreConfig.parse(config) for config in configs]
     if not grid:
         raise ConfigError("The grid is empty. Give at least one configuration name.")
-    seen: set[ScoreConfig] = set()
-    for config in grid:
-        if config in seen:
+    for row, config in enumerate(grid):
+        if config in grid[:row]:
             raise ConfigError(f"The grid names {config.name!r} twice. Remove one of them.")
-        seen.add(config)
     return grid
 
 
@@ -231,20 +325,13 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
     """
     if isinstance(size, float) or size not in (45, 51):
         raise ConfigError(f"The 'size' parameter of paper_grid must be 45 or 51. Got {size!r}.")
-    return [ScoreConfig.parse(name) for name in _paper_names()[:size]]
+    return list(_paper_grid()[:size])
 
 
 def blind_pool(size: int = 9) -> list[ScoreConfig]:
-    """List the configurations among which the paper chooses without labels: k=1, soft weights.
+    """List the 9 configurations among which the paper chooses without labels: k=1, soft weights.
 
-    Parameters
-    ----------
-    size : {9, 7}
-        7 leaves out local density normalisation.
-
-    Returns
-    -------
-    list of ScoreConfig
+    The first 7 are without local density normalisation.
 
     Examples
     --------
@@ -256,117 +343,55 @@ def blind_pool(size: int = 9) -> list[ScoreConfig]:
         raise ConfigError(f"The 'size' parameter of blind_pool must be 7 or 9. Got {size!r}.")
     names = ["raw-k1", *(f"conf-soft-m{m}-k1" for m in _STRENGTHS), "ratio-soft-k1"]
     names += ["ldn-ratio-K1", "conf-soft-m0-ldnK1"]
-    return [ScoreConfig.parse(n) for n in names[:size]]
-
-
-def frontier_grid(bands: int = 8) -> list[ScoreConfig]:
-    """List the paper's 51 configurations, then newer base scores with their calibrations.
-
-    Parameters
-    ----------
-    bands : int
-        Number of frequency bands in each embedding. With 1 band the list has no ``beam``
-        configurations.
-
-    Returns
-    -------
-    list of ScoreConfig
-
-    Examples
-    --------
-    >>> import daco
-    >>> len(daco.frontier_grid()), len(daco.frontier_grid(bands=1))
-    (210, 134)
-    >>> daco.frontier_grid()[:51] == daco.paper_grid()
-    True
-    """
-    if not is_whole(bands, least=1):
-        raise ConfigError(f"The 'bands' of frontier_grid must be a whole number. Got {bands!r}.")
-    grid = paper_grid()
-    for code in (*_FRONTIER_WHOLE, *(_FRONTIER_BANDWISE if bands > 1 else ())):
-        grid += _calibrations(_base(code))
-    return [*grid, ScoreConfig(Base("genrep"))]
+    return [ScoreConfig.parse(name) for name in names[:size]]
 
 
 def calibrations_of(base: Base) -> list[ScoreConfig]:
     """List the candidates of a base score: as it is, and calibrated with soft weights.
 
-    Parameters
-    ----------
-    base : Base
-
-    Returns
-    -------
-    list of ScoreConfig
-
     Examples
     --------
-    >>> from daco.method.bases import Base
-    >>> from daco.method.config import calibrations_of
+    >>> from daco.method.config import Base, calibrations_of
     >>> [str(config) for config in calibrations_of(Base("ext", label="iforest"))][:3]
     ['ext-iforest', 'conf-soft-m0-ext-iforest', 'conf-soft-m10-ext-iforest']
     """
-    quantiles = [ScoreConfig(base, "conf", "soft", m) for m in _STRENGTHS]
-    return [ScoreConfig(base), *quantiles, ScoreConfig(base, "zscore", "soft")]
-
-
-def _calibrations(base: Base) -> list[ScoreConfig]:
-    """A base as it is, and under every calibration that suits it."""
-    configs = [ScoreConfig(base)]
-    for assignment, strengths in _FRONTIER_STRENGTHS.items():
-        configs += [ScoreConfig(base, "conf", assignment, m) for m in strengths]
-        if not base.signed:
-            configs.append(ScoreConfig(base, "ratio", assignment))
-        configs.append(ScoreConfig(base, "zscore", assignment))
-    return configs
-
-
-def _base(code: str) -> Base:
-    base = parse_base(code)
-    assert base is not None
-    return base
+    plain = ScoreConfig(base.scorer, base.k, label=base.label)
+    quantiles = [replace(plain, assignment="soft", m=m) for m in _STRENGTHS]
+    return [plain, *quantiles, replace(plain, calibration="zscore", assignment="soft")]
 
 
 @cache
-def _paper_names() -> tuple[str, ...]:
+def _paper_grid() -> tuple[ScoreConfig, ...]:
     names: list[str] = []
     for k in (1, 2, 4):
         names.append(f"raw-k{k}")
         for assignment in ("soft", "hard"):
             names += [f"conf-{assignment}-m{m}-k{k}" for m in _STRENGTHS]
             names += [f"ratio-{assignment}-k{k}", f"zscore-{assignment}-k{k}"]
-    names += [f"ldn-{variant}-K{density}" for variant in ("ratio", "diff") for density in (1, 16)]
-    return (*names, "conf-soft-m0-ldnK1", "conf-soft-m30-ldnK1")
+    names += [f"ldn-{variant}-K{K}" for variant in ("ratio", "diff") for K in (1, 16)]
+    names += ["conf-soft-m0-ldnK1", "conf-soft-m30-ldnK1"]
+    return tuple(ScoreConfig.parse(name) for name in names)
 
 
 def _parse(name: str) -> ScoreConfig | None:
     """The configuration of a name in any accepted spelling."""
+    parts: dict[str, Any] = {}
+    code = name.removeprefix("raw-")
     if match := _CALIBRATED.fullmatch(name):
-        calibration, assignment = match[1] or match[4], match[2] or match[5]
-        strength = (float(match[3]) if "." in match[3] else int(match[3])) if match[3] else 0
-        base = parse_base(match[6])
-        if base is None:
-            return None
-        if calibration == "ratio" and base.signed:
-            raise ConfigError(
-                f"{name!r} divides by a median, and {base.name!r} may be negative. Calibrate it "
-                "with 'conf' or 'zscore'."
-            )
-        return ScoreConfig(base, calibration, assignment, strength)
-    base = parse_base(name.removeprefix("raw-"))
-    return None if base is None else ScoreConfig(base)
+        code = match[6]
+        parts = {"calibration": match[1] or match[4], "assignment": match[2] or match[5]}
+        if match[3]:
+            parts["m"] = float(match[3]) if "." in match[3] else int(match[3])
+    base = parse_base(code)
+    return None if base is None else ScoreConfig(base.scorer, base.k, label=base.label, **parts)
 
 
 def _hint(name: str, config: ScoreConfig | None) -> str:
     if config is not None:  # understood, but not spelled the one way it is written
         return f" Did you mean {config.name!r}?"
-    if match := _REMOVED.search(name):
-        return (
-            f" The scorer {match[1]!r} was removed: it was in no grid and not among the best. "
-            "The closest that remain are 'genrep' and 'varmin-K4'."
-        )
-    near = suggestion(name, [known.name for known in frontier_grid()], cutoff=0.4)
-    return near or f" A name is, for example, {DEFAULT_CONFIG!r}, 'raw-k1' or 'vote'."
+    known = [each.name for each in _paper_grid()] + [each.name for each in BLEND_MEMBERS]
+    near = suggestion(name, [*known, "blend", "conf-soft-m0-blend"], cutoff=0.4)
+    return near or f" A name is, for example, {DEFAULT_CONFIG!r}, {PAPER_CONFIG!r} or 'raw-k1'."
 
 
 def _number(value: float) -> str:
@@ -375,9 +400,12 @@ def _number(value: float) -> str:
     return np.format_float_positional(float(value), trim="-")
 
 
-def _require(holds: bool, parameter: str, allowed: str | Sequence[str], got: object) -> None:
+def _one_of(allowed: Iterable[str]) -> str:
+    return " or ".join(map(repr, allowed))
+
+
+def _require(holds: bool, parameter: str, allowed: str, got: object) -> None:
     if not holds:
-        allowed = allowed if isinstance(allowed, str) else " or ".join(map(repr, allowed))
         raise ConfigError(
             f"The {parameter!r} parameter of ScoreConfig must be {allowed}. Got {got!r} instead."
         )

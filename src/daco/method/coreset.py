@@ -1,40 +1,45 @@
 """A coreset: the few normals that cover all others, for banks that are larger than needed.
 
-k-centre greedy, as PatchCore thins its memory: each chosen clip is the one farthest from those
+k-centre greedy, as PatchCore reduces its memory: each chosen clip is the one farthest from those
 chosen before. Every clip that is left out is then within twice the smallest radius that any choice
 of as many clips could reach.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.method.bank import Domains
 from daco.method.distances import unit_rows
-from daco.validation import Floats, Indices, as_embeddings, encode_domains, flat_bands, is_whole
+from daco.validation import Floats, Indices, as_embeddings, encode_domains, is_whole
 
 _LEAST = 2  # clips of a domain: fewer have no leave-one-out score
 
 
-def choose_normals(X: ArrayLike, domains: Domains | None, max_normals: int) -> Indices:
+def choose_normals(
+    X: ArrayLike, domains: Sequence[Hashable] | NDArray[Any] | None, max_normals: int
+) -> Indices:
     """Choose the rows of at most ``max_normals`` normals that cover the others of their domain.
 
-    Large domains are thinned to one common size; a domain that has no more clips than that keeps
+    Large domains are reduced to one common size; a domain that has no more clips than that keeps
     all of them, so that the few clips of a new condition stay. The choice is deterministic.
 
     Parameters
     ----------
-    X : (N, D) or (N, bands, D)
-        Embeddings; distances are cosine distances of whole vectors.
+    X : (N, D)
+        Embeddings; distances are cosine distances of whole rows.
     domains : N labels, optional
     max_normals : int
         At least 2 for each domain.
 
     Returns
     -------
-    (n,) int, ascending; all rows where there are no more than ``max_normals``
+    (n,) int, ascending
+        All rows where there are no more than ``max_normals``.
 
     Examples
     --------
@@ -46,7 +51,7 @@ def choose_normals(X: ArrayLike, domains: Domains | None, max_normals: int) -> I
     >>> dict(zip(*np.unique(domains[rows], return_counts=True)))
     {np.str_('new'): np.int64(10), np.str_('old'): np.int64(30)}
     """
-    rows = as_embeddings(flat_bands(X)[0])
+    rows = as_embeddings(X)
     names, codes = encode_domains(domains, len(rows))
     if not is_whole(max_normals, least=_LEAST * len(names)):
         raise InputError(
@@ -55,46 +60,38 @@ def choose_normals(X: ArrayLike, domains: Domains | None, max_normals: int) -> I
         )
     if len(rows) <= max_normals:
         return np.arange(len(rows))
-    counts = domain_counts(np.bincount(codes), max_normals)
-    chosen = [_thinned(rows, np.flatnonzero(codes == g), count) for g, count in enumerate(counts)]
+    counts = _domain_counts(np.bincount(codes), max_normals)
+    chosen = []
+    for domain, count in enumerate(counts):
+        members = np.flatnonzero(codes == domain)
+        if count < len(members):
+            members = members[k_centres(unit_rows(rows[members]), count)]
+        chosen.append(members)
     return np.sort(np.concatenate(chosen))
 
 
-def domain_counts(sizes: Indices, total: int) -> list[int]:
-    """How many clips of each domain are kept: all of small ones, equally many of large ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.method.coreset import domain_counts
-    >>> domain_counts(np.array([500, 10, 300]), 210)
-    [100, 10, 100]
-    """
-    counts = np.zeros(len(sizes), np.intp)
-    left = min(total, int(sizes.sum()))
-    for place, g in enumerate(np.argsort(sizes, kind="stable")):
-        counts[g] = min(int(sizes[g]), left // (len(sizes) - place))
-        left -= counts[g]
-    return counts.tolist()
-
-
 def k_centres(unit: Floats, count: int) -> Indices:
-    """Numbers of ``count`` unit rows, each the farthest from those before it.
+    """Indices of ``count`` unit rows, each the farthest from those before it.
 
-    The first is the row nearest to the mean. Ties fall to the first row.
+    The first is the row nearest to the mean. Ties go to the first row.
     """
     mean = unit.mean(axis=0, dtype=np.float64).astype(unit.dtype)
     chosen = np.empty(count, np.intp)
     chosen[0] = (unit @ mean).argmax()
-    nearest = np.full(len(unit), -np.inf, unit.dtype)  # cosine with the nearest chosen row
+    similarity = np.full(len(unit), -np.inf, unit.dtype)  # to the nearest chosen row
     for number in range(1, count):
-        np.maximum(nearest, unit @ unit[chosen[number - 1]], out=nearest)
-        nearest[chosen[number - 1]] = np.inf
-        chosen[number] = nearest.argmin()
+        last = chosen[number - 1]
+        np.maximum(similarity, unit @ unit[last], out=similarity)
+        similarity[last] = np.inf
+        chosen[number] = similarity.argmin()
     return chosen
 
 
-def _thinned(X: Floats, members: Indices, count: int) -> Indices:
-    if count == len(members):
-        return members
-    return members[k_centres(unit_rows(X[members]), count)]
+def _domain_counts(sizes: Indices, total: int) -> list[int]:
+    """How many clips of each domain are kept: all of small ones, equally many of large ones."""
+    counts = np.zeros(len(sizes), np.intp)
+    remaining = min(total, int(sizes.sum()))
+    for place, domain in enumerate(np.argsort(sizes, kind="stable")):
+        counts[domain] = min(int(sizes[domain]), remaining // (len(sizes) - place))
+        remaining -= counts[domain]
+    return counts.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from math import lcm
 from typing import Any
@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.kernels import Array, as_array, kernels
-from daco.validation import Indices, is_whole
+from daco.validation import Float64s, Indices, is_whole
 
 CHOICE_SPLITS = 200
 """Splits that a choice averages: enough that another seed seldom picks another configuration."""
 
 PAPER_SPLITS = 10
 """Splits of the paper, for comparisons with its published numbers."""
+
+SPLITS_PER_RESAMPLE = 10
 
 _COUNT_UP_TO = 24  # clips in the smaller sample: below it counting beats sorting
 
@@ -37,7 +38,7 @@ def held_out_halves(
     """
     if not is_whole(n_splits, least=1):
         raise InputError(f"The 'n_splits' parameter must be an int >= 1. Got {n_splits!r} instead.")
-    rng = _generator(seed)
+    rng = random_generator(seed)
     starts = np.concatenate([[0], np.cumsum(domain_sizes)])
     held = np.zeros((n_splits, starts[-1]), np.bool_)
     # A clip of unknown session, "", is a session of its own.
@@ -53,7 +54,8 @@ def held_out_halves(
     return held
 
 
-def _generator(seed: Seed) -> np.random.Generator:
+def random_generator(seed: Seed) -> np.random.Generator:
+    """A generator of a seed, or the one that is given."""
     if not is_whole(seed) and not isinstance(seed, np.random.Generator):
         raise InputError(
             f"The 'seed' parameter must be an int >= 0 or a numpy Generator. Got {seed!r} instead."
@@ -61,14 +63,14 @@ def _generator(seed: Seed) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def require_halves(domain_names: Sequence[Any], domain_sizes: Sequence[int]) -> None:
-    """The criterion compares domains, so it needs two of them with two clips each."""
+def require_halves(domain_sizes: dict[Any, int]) -> None:
+    """Raise an error unless there are two domains with two clips each."""
     if len(domain_sizes) < 2:
         raise NotEnoughClipsError(
             "The balance criterion compares domains, and this bank has only one "
-            f"({domain_names[0]!r}). Label the clips of the other domain."
+            f"({next(iter(domain_sizes))!r}). Label the clips of the other domain."
         )
-    for name, size in zip(domain_names, domain_sizes, strict=True):
+    for name, size in domain_sizes.items():
         if size < 2:
             raise NotEnoughClipsError(
                 f"The balance criterion holds out half of each domain and needs 2 clips in each. "
@@ -76,7 +78,7 @@ def require_halves(domain_names: Sequence[Any], domain_sizes: Sequence[int]) -> 
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Balance:
     """The exact criterion of C configurations over S splits.
 
@@ -85,18 +87,21 @@ class Balance:
     counts : (C, S, P) int64
     denominators : (P,) int64
         ``counts[c, s, p] / denominators[p]`` is the KS distance of domain pair p in split s.
+    resampled : (C, R) float64
+        The criterion of each of R resamples of splits and clips; no resamples by default.
     """
 
     counts: NDArray[np.int64]
     denominators: NDArray[np.int64]
+    resampled: Float64s = field(default_factory=lambda: np.empty((0, 0)))
 
     @property
-    def splits(self) -> NDArray[np.float64]:
+    def splits(self) -> Float64s:
         """The KS distance of each split, (C, S), averaged over pairs of domains."""
         return (self.counts / self.denominators).mean(axis=2)
 
     @property
-    def values(self) -> NDArray[np.float64]:
+    def values(self) -> Float64s:
         """The criterion, (C,): small if the normals of all domains have similar scores."""
         n_splits, n_pairs = self.counts.shape[1:]
         whole = n_splits * n_pairs * self._common  # from integers, so that equal ones stay equal
@@ -118,29 +123,52 @@ class Balance:
         return exact.index(min(exact))
 
 
-def ks_of_domains(scores: Array, domain_starts: Indices) -> Array:
+def ks_of_domains(scores: Float64s, starts: Indices) -> NDArray[np.int64]:
     """KS integers (C, S, P) of held-out scores (C, S, n) whose clips are grouped by domain."""
-    parts = [scores[..., a:b] for a, b in pairwise(domain_starts)]
-    return kernels(scores).xp.stack([ks_counts(a, b) for a, b in combinations(parts, 2)], -1)
+    parts = [scores[..., a:b] for a, b in pairwise(starts)]
+    return np.stack([ks_counts(a, b) for a, b in combinations(parts, 2)], axis=-1)
 
 
-def ks_denominators(domain_starts: Indices) -> NDArray[np.int64]:
+def ks_denominators(starts: Indices) -> NDArray[np.int64]:
     """(P,): denominators of the KS integers of each pair of domains."""
-    pairs = combinations(np.diff(domain_starts).tolist(), 2)
+    pairs = combinations(np.diff(starts).tolist(), 2)
     return np.array([a * b for a, b in pairs], np.int64)
+
+
+def resample_plan(
+    sizes: Sequence[int], n_splits: int, n_resamples: int, seed: Seed
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Draw resamples of clips and splits.
+
+    Returns
+    -------
+    copies : (R, N) int
+        How often each clip is in each resample, drawn with replacement within domains.
+    splits : (R, SPLITS_PER_RESAMPLE) int
+        The splits of each resample; all splits are used about equally often.
+    """
+    # Not the generator of the splits: more resamples must not change them.
+    rng = np.random.default_rng([int(random_generator(seed).integers(2**31)), n_resamples])
+    copies = [rng.multinomial(size, np.full(size, 1 / size), n_resamples) for size in sizes]
+    rounds = 1 + n_resamples * SPLITS_PER_RESAMPLE // n_splits
+    drawn = np.concatenate([rng.permutation(n_splits) for _ in range(rounds)])
+    splits = drawn[: n_resamples * SPLITS_PER_RESAMPLE].reshape(n_resamples, SPLITS_PER_RESAMPLE)
+    return np.concatenate(copies, axis=1), splits
+
+
+def resampled_ks(scores: Float64s, copies: NDArray[np.int64], starts: Indices) -> Float64s:
+    """KS distance (C,) of held-out scores (C, n) whose clips occur `copies` (n,) times.
+
+    It is the mean over pairs of domains that have a clip in the resample.
+    """
+    parts = [np.repeat(scores[:, a:b], copies[a:b], axis=1) for a, b in pairwise(starts)]
+    pairs = combinations([part for part in parts if part.shape[1]], 2)
+    distances = [ks_counts(a, b) / (a.shape[1] * b.shape[1]) for a, b in pairs]
+    return np.mean(distances, axis=0) if distances else np.full(len(scores), np.nan)
 
 
 def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
     """Compute the two-sample Kolmogorov-Smirnov distance of two score samples.
-
-    Parameters
-    ----------
-    a, b : array-like of shape (n,) and (m,)
-        Scores.
-
-    Returns
-    -------
-    float between 0 and 1
 
     Examples
     --------
@@ -157,41 +185,55 @@ def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
     return float(ks_counts(first[None], second[None])[0]) / (first.size * second.size)
 
 
-def ks_counts(a: Array, b: Array) -> Array:
+def ks_counts(a: Float64s, b: Float64s) -> NDArray[np.int64]:
     """KS distance times ``n_a n_b``, an integer, along the last axis of (..., n) arrays.
 
     Between two points of the smaller sample only the larger one's distribution rises, so
     the distance is attained at, or just before, a point of the smaller sample.
     """
-    K = kernels(a)
     if a.shape[-1] < b.shape[-1]:
         a, b = b, a
     n, m = a.shape[-1], b.shape[-1]
-    large, small = a.reshape(-1, n), K.sort(b.reshape(-1, m))
-    if m <= _COUNT_UP_TO:
-        counts = K.count_below(large, small)
-    else:
-        counts = K.count_below_sorted(K.sort(large), small)
-    gaps = [
-        K.xp.amax(abs(of_large * m - of_small * n), -1)
-        for of_large, of_small in zip(counts, K.count_below_self(small), strict=True)
-    ]
-    return K.xp.maximum(*gaps).reshape(a.shape[:-1])
+    large = np.ascontiguousarray(a.reshape(-1, n))
+    small = np.sort(b.reshape(-1, m), axis=1)
+    below, up_to = _count_below(large, small)
+    less, not_above = _ranks_within(small)
+    gaps = np.maximum(abs(below * m - less * n), abs(up_to * m - not_above * n))
+    return gaps.max(axis=1).reshape(a.shape[:-1])
 
 
-def uniformity_ks(scores: Array) -> Array:
+def _count_below(large: Float64s, small: Float64s) -> tuple[NDArray[Any], NDArray[Any]]:
+    """How many of `large` are < and <= each of `small`, row by row."""
+    below, up_to = np.empty(small.shape, np.int64), np.empty(small.shape, np.int64)
+    if small.shape[1] <= _COUNT_UP_TO:
+        from daco.method import _loops
+
+        _loops.count_below(large, small, below, up_to)
+        return below, up_to
+    ascending = np.sort(large, axis=1)
+    for row, points in enumerate(small):
+        below[row] = np.searchsorted(ascending[row], points, "left")
+        up_to[row] = np.searchsorted(ascending[row], points, "right")
+    return below, up_to
+
+
+def _ranks_within(ascending: Float64s) -> tuple[NDArray[Any], NDArray[Any]]:
+    """How many of a sorted row are < and <= each of its own values."""
+    n = ascending.shape[1]
+    position = np.arange(n)
+    rises = np.ones(ascending.shape, np.bool_)
+    rises[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
+    less = np.maximum.accumulate(np.where(rises, position, 0), axis=1)
+    ends = np.ones(ascending.shape, np.bool_)
+    ends[:, :-1] = rises[:, 1:]
+    not_above = np.minimum.accumulate(np.where(ends, position + 1, n)[:, ::-1], axis=1)[:, ::-1]
+    return less, not_above
+
+
+def uniformity_ks(scores: ArrayLike) -> Float64s:
     """Compute the KS distance to the uniform distribution on [0, 1] along the last axis.
 
-    It measures how far calibrated normal scores of one domain are from uniform.
-
-    Parameters
-    ----------
-    scores : array-like of shape (..., n)
-        Calibrated scores, between 0 and 1.
-
-    Returns
-    -------
-    array of shape (...)
+    It measures how far calibrated normal scores of one domain, (..., n), are from uniform.
 
     Examples
     --------
@@ -199,80 +241,10 @@ def uniformity_ks(scores: Array) -> Array:
     >>> float(uniformity_ks([0.25, 0.5, 0.75]))
     0.25
     """
-    scores = as_array(scores)
-    K, n = kernels(scores), scores.shape[-1]
+    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
+    n = ordered.shape[-1]
     if n == 0:
         raise InputError("Uniformity needs at least one score.")
-    ordered = K.sort(K.double(scores))
-    position = K.arange(n, scores)
-    above = K.xp.amax((position + 1) / n - ordered, -1)
-    below = K.xp.amax(ordered - position / n, -1)
-    return K.xp.maximum(above, below)
-
-
-@dataclass(frozen=True)
-class Floor:
-    """Mean and standard deviation of the criterion if the domains do not differ."""
-
-    mean: float
-    sd: float
-
-
-def h0_floor(
-    n_first: int,
-    n_second: int,
-    n_splits: int = PAPER_SPLITS,
-    n_simulations: int = 2000,
-    seed: Seed = 0,
-    *,
-    reuse_clips: bool = False,
-) -> Floor:
-    """Simulate the criterion of two domains that do not differ.
-
-    With 495 source and 5 target clips held out the mean is 0.36: a criterion near that cannot be
-    improved, and differences much below ``sd`` are noise.
-
-    Parameters
-    ----------
-    n_first, n_second : int
-        Numbers of held-out clips of the two domains.
-    n_splits, n_simulations, seed : int
-        Splits over which a criterion averages, by default the paper's 10, and number and seed of
-        the simulated criteria.
-    reuse_clips : bool
-        False draws new clips for every split, as the paper does. True keeps them: the mean stays
-        the same and ``sd`` grows. The true sd of the criterion lies between the two.
-
-    Returns
-    -------
-    Floor
-
-    Examples
-    --------
-    >>> from daco.method.criterion import h0_floor
-    >>> round(h0_floor(495, 5, n_simulations=400).mean, 2)
-    0.36
-    """
-    if min(n_first, n_second, n_splits, n_simulations) < 1:
-        raise InputError("Sample sizes, n_splits and n_simulations of h0_floor must be >= 1.")
-    rng = _generator(seed)
-    means = np.empty(n_simulations)
-    step = max(1, 2**21 // (n_splits * (n_first + n_second)))
-    for start in range(0, n_simulations, step):
-        count = min(step, n_simulations - start)
-        if reuse_clips:
-            first = _repeated_halves(rng, count, n_splits, n_first)
-            second = _repeated_halves(rng, count, n_splits, n_second)
-        else:
-            first = rng.random((count, n_splits, n_first))
-            second = rng.random((count, n_splits, n_second))
-        counts = ks_counts(first, second)
-        means[start : start + count] = counts.mean(axis=1) / (n_first * n_second)
-    return Floor(float(means.mean()), float(means.std()))
-
-
-def _repeated_halves(
-    rng: np.random.Generator, count: int, n_splits: int, n_held: int
-) -> NDArray[np.float64]:
-    clips = np.repeat(rng.random((count, 1, 2 * n_held)), n_splits, axis=1)
-    return rng.permuted(clips, axis=2)[..., :n_held]
+    above = (np.arange(1, n + 1) / n - ordered).max(axis=-1)
+    below = (ordered - np.arange(n) / n).max(axis=-1)
+    return np.asarray(np.maximum(above, below))

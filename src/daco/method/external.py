@@ -1,29 +1,27 @@
 """External scorers: detectors of other libraries and tables of scores, as base scores.
 
 A detector scores the normals of a bank by cross-fitting: it is fitted on some folds of the clips
-and scores the others. A table has scores that some system gave to normals it had not seen.
+and scores the others. A table has the scores that some system gave to normals it had not seen.
 """
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from inspect import isclass
-from itertools import pairwise
+from multiprocessing import parent_process
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from daco.data.views import Views
+from daco.data.views import Views, first_view
 from daco.errors import ConfigError, DacoWarning, InputError
-from daco.method.bases import Base, parse_base
-from daco.method.config import ScoreConfig, calibrations_of, parse_grid
+from daco.method.config import Base, ScoreConfig, calibrations_of, parse_base, parse_grid
 from daco.text import name_list, suggestion
 from daco.validation import Bools, Float64s, Floats, Indices, finite_array
 
@@ -33,151 +31,172 @@ FOLDS = 5
 GROUP = "daco.scorers"
 """Entry points of installed scorers: a name, and a callable that returns a detector."""
 
-_FEW = 20  # clips that show whether a score depends on the others
 Candidates = str | ScoreConfig | Iterable[Any]
+Signs = bool | Mapping[str, bool] | None
+_FEW = 20  # clips that show whether a score depends on the others
 
 
 class ExternalScorers:
-    """The external scorers of a bank.
+    """The external scorers of a bank; all scores are high for anomalies.
 
     Parameters
     ----------
     scorers : {label: detector or (N,) scores}
-        A detector has ``fit`` and ``score_samples`` (high for normals) or, as in PyOD,
-        ``decision_function`` (high for anomalies); a callable returns one. Clones are fitted, with
-        ``random_state=0`` where it is None. Scores are held-out scores of the bank's clips.
-    rows : (N, D)
-        Embeddings; detectors are fitted on those of the first view.
-    views : Views
-        How they are divided.
-    starts : (G + 1,)
-        Domain g is rows ``starts[g]:starts[g + 1]``, once rows are grouped by domain.
-    order : (N,)
-        What groups the rows by domain.
+        A detector has ``fit`` and ``score_samples`` or ``decision_function``; a callable returns
+        one. Clones are fitted. Scores are held-out scores of the bank's clips, high for anomalies.
+    higher_is_anomalous : bool or {label: bool}, optional
+        The sign of a ``decision_function`` whose class does not tell it, as in PyOD (True). A
+        detector may have it as an attribute of this name instead.
+    rows, views : (N, D), Views
+        Embeddings, and how they are divided. Detectors are fitted on the first view.
+    starts, order : (G + 1,), (N,)
+        ``order`` groups the rows by domain; domain g is then ``starts[g]:starts[g + 1]``.
+    seed : int
+        Seed of the folds, and ``random_state`` of detectors that have none.
+    n_jobs : int, optional
+        Processes that fit detectors to parts of the bank, as in joblib.
     """
 
     def __init__(
         self,
         scorers: Mapping[str, Any],
+        higher_is_anomalous: Signs,
         rows: Floats,
         views: Views,
         starts: Indices,
         order: Indices,
+        seed: int = 0,
+        n_jobs: int | None = None,
     ) -> None:
-        self._views, self._starts, self._order = views, starts, order
-        self._tables: dict[str, Float64s] = {}
-        self._detectors: dict[str, Any] = {}
+        self._views, self._order, self._seed, self._n_jobs = views, order, seed, n_jobs
+        self.higher_is_anomalous = higher_is_anomalous
+        self._domains = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        self._scorers = {label: self._checked(label, each) for label, each in scorers.items()}
         self._fitted: dict[str, Any] = {}
         self._cross_fitted: dict[str, Float64s] = {}
-        for label, scorer in scorers.items():
-            self._add(label, scorer)
-        self.given = dict(scorers)
-        """Those that the bank was given, by label; they take part in its votes."""
+        self.labels = tuple(scorers)
+        """The scorers that were given; installed ones can be used as well."""
         # Banks without detectors keep no second copy of the vectors.
-        if self._detectors or installed_scorers():
-            self._rows = views.split(rows)[0][order]
+        if self.detectors or installed_scorers():
+            self.rows = first_view(rows, views)[order]
 
-    def _add(self, label: str, scorer: Any) -> None:
-        _external_base(label)
-        if is_detector(scorer):
-            self._detectors[label] = scorer
-            return
-        scores = finite_array(scorer, f"Scores of {label!r}", 1)
-        if len(scores) != len(self._order):
-            raise InputError(
-                f"{label!r} has {len(scores)} scores, and the bank has {len(self._order)} clips. "
-                "Give one held-out score for each normal, in the order of X."
-            )
-        self._tables[label] = scores[self._order]
-
-    def require(self, base: Base) -> None:
-        """Raise an error unless there is such a scorer, given or installed."""
-        if base.label not in self._detectors and base.label not in self._tables:
-            self._add(base.label, installed_scorer(base.label))
+    @property
+    def detectors(self) -> dict[str, Any]:
+        """The scorers that are fitted; the others are tables of scores."""
+        return {label: each for label, each in self._scorers.items() if is_detector(each)}
 
     def within(
-        self, base: Base, members: Bools | None = None, groups: Sequence[Any] | None = None
+        self, label: str, members: Bools | None = None, groups: Sequence[Any] | None = None
     ) -> Float64s:
-        """Scores (S, N) of the bank's clips, by detectors that have not seen them.
+        """Scores (S, N) of the bank's clips, grouped by domain, by detectors that did not see them.
 
         Parameters
         ----------
+        label : str
         members : (S, N) bool, optional
-            Parts of the bank. Clips outside are scored by the detector of all members, members by
-            cross-fitting among these. None: the whole bank.
-        groups : N labels, optional
-            Clips of one group are in one fold.
+            Parts of the bank, grouped by domain. Clips outside are scored by the detector of all
+            members, members by cross-fitting among these. By default the whole bank is one part.
+        groups : N texts, optional
+            Recording sessions in the order of X, empty where unknown. A session is in one fold.
         """
-        self.require(base)
-        if base.label in self._tables:
-            return np.tile(self._tables[base.label], (1 if members is None else len(members), 1))
-        if members is None and groups is None and base.label in self._cross_fitted:
-            return self._cross_fitted[base.label]
-        everyone = np.ones((1, len(self._order)), np.bool_) if members is None else members
-        scores = np.empty(everyone.shape)
-        for row, inside in zip(scores, everyone, strict=True):
-            if not inside.all():
-                row[~inside] = self._fitted_scores(base, inside, ~inside)
-            folds = self._folds(inside, groups)
-            for fold in range(folds.max() + 1):
-                held = folds == fold
-                row[held] = self._fitted_scores(base, inside & ~held, held)
+        if members is None and groups is None and label in self._cross_fitted:
+            return self._cross_fitted[label]
+        parts = np.ones((1, len(self._order)), np.bool_) if members is None else members
+        scorer = self._scorer(label)
+        if not is_detector(scorer):
+            return np.tile(scorer, (len(parts), 1))
+        from joblib import Parallel, delayed
+
+        score_part = delayed(self._part_scores)
+        rows = Parallel(n_jobs=self._n_jobs)(score_part(label, each, groups) for each in parts)
+        scores = np.array(rows)
         if members is None and groups is None:
-            self._cross_fitted[base.label] = scores
+            self._cross_fitted[label] = scores
         return scores
 
-    def against(self, base: Base, X: Any, scores: Mapping[str, ArrayLike] | None) -> Float64s:
+    def _part_scores(self, label: str, inside: Bools, groups: Sequence[Any] | None) -> Float64s:
+        """Scores (N,) of all clips by detectors of the clips of one part."""
+        scores = np.empty(len(inside))
+        if not inside.all():
+            scores[~inside] = self._scores(label, self._fit(label, inside), self.rows[~inside])
+        folds = self._folds(inside, groups)
+        for fold in range(folds.max() + 1):
+            held = folds == fold
+            scores[held] = self._scores(label, self._fit(label, inside & ~held), self.rows[held])
+        return scores
+
+    def against(self, label: str, X: Any, scores: Mapping[str, ArrayLike] | None) -> Float64s:
         """Scores (n,) of new clips: of a table those given, else by the detector of all normals."""
-        self.require(base)
-        rows, label = self._views.split(self._views.rows(X))[0], base.label
-        if label in self._tables:
+        rows = first_view(self._views.rows(X), self._views)
+        if not is_detector(self._scorer(label)):
             if scores is None or label not in scores:
                 raise InputError(
-                    f"{base.name!r} is a table of scores. Pass the scores of the clips, too: "
+                    f"'ext-{label}' is a table of scores. Pass the scores of the clips, too: "
                     f"scores={{{label!r}: ...}}."
                 )
-            values = finite_array(scores[label], f"Scores of {label!r}", 1)
-            if len(values) != len(rows):
-                raise InputError(f"Scores of {label!r}: {len(values)} for {len(rows)} clips.")
-            return values
+            return _table(label, scores[label], len(rows), "clip")
         if label not in self._fitted:
-            detector = self._fit(base, np.ones(len(self._order), np.bool_))
-            few = self._rows[:_FEW]
-            together, alone = (_anomaly_scores(label, detector, each) for each in (few, few[:1]))
-            if not np.allclose(together[:1], alone, rtol=1e-3):
-                warnings.warn(
-                    f"The scores of {label} depend on the other clips of a call, not on the "
-                    "normals alone. Score clips one by one, or choose another detector.",
-                    DacoWarning,
-                    stacklevel=2,
-                )
-            self._fitted[label] = detector
-        return _anomaly_scores(label, self._fitted[label], rows)
+            self._fitted[label] = self._fit(label, np.ones(len(self._order), np.bool_))
+            self._warn_of_batches(label)
+        return self._scores(label, self._fitted[label], rows)
 
-    def _folds(self, inside: Bools, groups: Sequence[Any] | None) -> NDArray[np.intp]:
-        """The fold of each member, -1 for others: equal shares of each domain, drawn at random."""
-        drawn = np.random.default_rng(0).permutation(len(inside))
-        labels = drawn if groups is None else np.asarray(groups)[self._order]
+    def _checked(self, label: str, scorer: Any) -> Any:
+        """A detector as it is, a table of scores grouped by domain."""
+        _external_base(label)
+        if is_detector(scorer):
+            return scorer
+        return _table(label, scorer, len(self._order), "normal of the bank")[self._order]
+
+    def _scorer(self, label: str) -> Any:
+        if label not in self._scorers:
+            self._scorers[label] = self._checked(label, installed_scorer(label))
+        return self._scorers[label]
+
+    def _folds(self, inside: Bools, groups: Sequence[Any] | None) -> Indices:
+        """The fold of each member, -1 for others: sessions of each domain, dealt at random."""
+        drawn = np.random.default_rng(self._seed).permutation(len(inside))
+        order = np.lexsort([drawn, self._domains])
+        order = order[inside[order]]
+        clips = self._order[order].tolist()
+        sessions = [(groups is not None and groups[clip]) or ("clip", clip) for clip in clips]
+        turn = {session: number for number, session in enumerate(dict.fromkeys(sessions))}
         folds = np.full(len(inside), -1, np.intp)
-        fold_of: dict[Any, int] = {}
-        for start, stop in pairwise(self._starts):
-            for clip in start + np.argsort(drawn[start:stop]):
-                if inside[clip]:
-                    folds[clip] = fold_of.setdefault(labels[clip], len(fold_of) % FOLDS)
+        folds[order] = [turn[session] % FOLDS for session in sessions]
         return folds
 
-    def _fit(self, base: Base, members: Bools) -> Any:
+    def _fit(self, label: str, members: Bools) -> Any:
         try:
-            detector = _new_detector(self._detectors[base.label])
-            detector.fit(self._rows[members])
-        except Exception as error:  # whatever a library of others raises
-            raise InputError(
-                f"{base.label} could not be fitted on {int(members.sum())} clips: {error}"
-            ) from error
+            detector = _new_detector(self._scorers[label], self._seed)
+            detector.fit(self.rows[members])
+        except Exception as error:  # whatever another library raises
+            count = int(members.sum())
+            raise InputError(f"{label} could not be fitted on {count} clips: {error}") from error
         return detector
 
-    def _fitted_scores(self, base: Base, members: Bools, clips: Bools) -> Float64s:
-        return _anomaly_scores(base.label, self._fit(base, members), self._rows[clips])
+    def _scores(self, label: str, detector: Any, rows: Floats) -> Float64s:
+        """Anomaly scores of rows, (n,)."""
+        signs = self.higher_is_anomalous
+        given = signs.get(label) if isinstance(signs, Mapping) else signs
+        method, sign = _scoring(label, detector, given)
+        try:
+            scores = method(rows.copy())  # it may change its input
+        except Exception as error:  # whatever another library raises
+            raise InputError(f"{label} could not score {len(rows)} clips: {error}") from error
+        # Scores of one-class SVMs grow with the number of clips, and folds have fewer.
+        size = np.sum(getattr(_last_step(detector), "dual_coef_", 1.0))
+        return sign * _table(label, scores, len(rows), "clip") / size
+
+    def _warn_of_batches(self, label: str) -> None:
+        """Warn, in the main process only, where a clip's score depends on the clips beside it."""
+        few = self.rows[:_FEW]
+        one, several = (self._scores(label, self._fitted[label], few[:n]) for n in (1, _FEW))
+        if parent_process() is None and not np.allclose(one, several[:1], rtol=1e-3):
+            warnings.warn(
+                f"The scores of {label} depend on the other clips of a call, not on the normals "
+                "alone. Score clips one by one, or choose another detector.",
+                DacoWarning,
+                stacklevel=3,
+            )
 
 
 def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
@@ -197,98 +216,72 @@ def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
     (8, ['IsolationForest'])
     """
     single = isinstance(pool, str | ScoreConfig | Mapping) or is_detector(pool)
-    if single or not isinstance(pool, Iterable):
-        pool = [pool]
     names: list[str | ScoreConfig] = []
     scorers: dict[str, Any] = {}
-    for each in pool:
+    for each in [pool] if single or not isinstance(pool, Iterable) else pool:
         if isinstance(each, str | ScoreConfig):
             names.append(each)
             continue
-        labelled = each if isinstance(each, Mapping) else {_label(each, scorers): each}
-        for label, scorer in labelled.items():
+        for label, scorer in _labelled(each).items():
             if label in scorers:
-                raise ConfigError(f"Two scorers of the pool have the label {label!r}.")
+                raise ConfigError(
+                    f"Two scorers have the label {label!r}. Give them by label: {{label: scorer}}."
+                )
             scorers[label] = scorer
             names += calibrations_of(_external_base(label))
     return parse_grid(names), scorers
 
 
-def _external_base(label: str) -> Base:
-    base = parse_base(f"ext-{label}")
-    if base is None:
-        raise ConfigError(
-            f"A scorer's label is a letter, then letters, digits, '_' or '.'. Got {label!r}."
-        )
-    return base
-
-
 def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str, Any]]:
-    """A configuration with a detector in the place of its base, unless that is a vote.
+    """The configuration and the scorers of a bank with external detectors.
 
-    Of several scorers by label, a configuration has the one that it names, and a vote has all.
+    A detector replaces the base score of a configuration. If the configuration names external
+    scorers, ``ext-<label>`` or ``blend+<label>``, it keeps its meaning. Several detectors are given
+    by label, and the configuration must name one of them.
 
+    Examples
+    --------
     >>> from sklearn.svm import OneClassSVM
+    >>> from daco.method.config import ScoreConfig
+    >>> from daco.method.external import with_scorer
     >>> config, scorers = with_scorer(ScoreConfig.parse("zscore-hard-k1"), OneClassSVM())
     >>> config.name, list(scorers)
     ('zscore-hard-ext-OneClassSVM', ['OneClassSVM'])
     """
     if scorer is None:
         return config, {}
-    if isinstance(scorer, Mapping) and scorer:
-        if not config.base.is_vote and config.base.label not in scorer:
+    named, scorers = config.base.labels, _labelled(scorer)
+    if isinstance(scorer, Mapping) or len(named) > 1:
+        if not set(named) & set(scorers):
             raise ConfigError(
-                f"{config.name!r} uses none of the scorers {name_list(scorer)}. Choose a vote, or "
-                f"a configuration such as 'ext-{next(iter(scorer))}'."
+                f"{config.name!r} uses none of the scorers {name_list(scorers)}. Choose a "
+                "configuration that names one, 'ext-<label>' or 'blend+<label>'."
             )
-        return config, dict(scorer)
-    if not is_detector(scorer):
-        raise ConfigError(
-            "The 'scorer' parameter must be a detector with 'fit', or several by label; an "
-            f"installed scorer is a configuration, 'ext-<name>'. Got {type(scorer).__name__} "
-            "instead."
-        )
-    base = Base("ext", label=config.base.label or _class_name(scorer))
-    if not config.base.is_vote:
-        config = replace(config, base=base)
-    return config, {base.label: scorer}
+        return config, scorers
+    if named:
+        return config, {named[0]: scorer}
+    label = _external_base(next(iter(scorers))).label
+    return replace(config, scorer="ext", label=label), scorers
 
 
 def without_tables(configs: Sequence[ScoreConfig], tables: Collection[str]) -> list[ScoreConfig]:
-    """The configurations that can score any clip: no table of scores, and no vote that counts one.
-
-    >>> [each.name for each in without_tables(parse_grid(["raw-k1", "vote", "ext-a"]), {"a"})]
-    ['raw-k1']
-    """
-    able = (c for c in configs if c.base.label not in tables)
-    return [config for config in able if not (tables and config.base.is_vote)]
+    """The configurations that can score any clip: those that need no table of scores."""
+    return [config for config in configs if not set(config.base.labels) & set(tables)]
 
 
-def _class_name(scorer: Any) -> str:
-    """The name of a detector's class, or of the callable that returns it."""
-    name = getattr(scorer, "__name__", type(scorer).__name__)
-    return re.sub(r"\W", "", name, flags=re.ASCII).lstrip("0123456789_") or "scorer"
-
-
-def _label(scorer: Any, before: Mapping[str, Any]) -> str:
-    if not is_detector(scorer):
-        raise ConfigError(
-            "A pool has names of configurations, detectors with 'fit', and mappings from a label "
-            f"to scores of the normals. Got {type(scorer).__name__}."
-        )
-    name = _class_name(scorer)
-    names = (f"{name}{number}" for number in range(2, len(before) + 2))
-    return next(label for label in (name, *names) if label not in before)
+def is_detector(scorer: Any) -> bool:
+    """Whether a scorer is fitted; others are tables of scores."""
+    return hasattr(scorer, "fit") or callable(scorer)
 
 
 @cache
-def installed_scorers() -> dict[str, Any]:
+def installed_scorers() -> dict[str, EntryPoint]:
     """Entry points of the group ``daco.scorers`` by name."""
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def installed_scorer(label: str) -> Any:
-    """A new detector of an installed scorer."""
+    """A new detector of an installed scorer, or a `ConfigError` that lists those installed."""
     known = installed_scorers()
     if label not in known:
         listed = f"Installed are {name_list(sorted(known))}." if known else "None is installed."
@@ -297,61 +290,87 @@ def installed_scorer(label: str) -> Any:
             f"entry point of that name in the group {GROUP!r}. {listed}{suggestion(label, known)}"
         )
     try:
-        return _new_detector(known[label].load())
-    except Exception as error:  # whatever a package of others raises
+        return known[label].load()()
+    except Exception as error:  # whatever another package raises
         raise ConfigError(
             f"The installed scorer {label!r} ({known[label].value}) could not be loaded: {error}"
         ) from error
 
 
-def is_detector(scorer: Any) -> bool:
-    """Whether a scorer is fitted, or a table of scores."""
-    return hasattr(scorer, "fit") or callable(scorer)
+def _labelled(scorer: Any) -> dict[str, Any]:
+    """Scorers by label; a detector, or a callable that returns one, has its own name."""
+    if isinstance(scorer, Mapping):
+        return dict(scorer)
+    if not is_detector(scorer):
+        raise ConfigError(
+            "A scorer is a detector with 'fit', or scores of the normals by label, {label: scores}."
+            f" Got {type(scorer).__name__}."
+        )
+    return {getattr(scorer, "__name__", type(scorer).__name__): scorer}
 
 
-def _new_detector(scorer: Any) -> Any:
+def _external_base(label: str) -> Base:
+    base = parse_base(f"ext-{label}")
+    if base is None:
+        raise ConfigError(
+            "A scorer's label is a letter, then letters, digits, '_' or '.'. "
+            f"Got {label!r}. Give the scorer by label: {{label: scorer}}."
+        )
+    return base
+
+
+def _table(label: str, scores: ArrayLike, count: int, what: str) -> Float64s:
+    values = finite_array(scores, f"Scores of {label!r}", 1)
+    if len(values) != count:
+        raise InputError(
+            f"Scores of {label!r} must be one for each {what}, {count} in their order. "
+            f"Got {len(values)}."
+        )
+    return values
+
+
+def _new_detector(scorer: Any, seed: int) -> Any:
     """An unfitted detector that scores new clips, the same whenever it is fitted."""
     from sklearn.base import clone
 
     if isclass(scorer) or not hasattr(scorer, "fit"):
-        detector = scorer()
-    elif hasattr(scorer, "get_params"):
-        detector = clone(scorer)
-    else:
-        detector = deepcopy(scorer)
-    if hasattr(detector, "get_params"):
-        for name, value in detector.get_params(deep=True).items():
-            parameter = name.split("__")[-1]
-            if parameter == "random_state" and value is None:
-                detector.set_params(**{name: 0})
-            # Without it LocalOutlierFactor scores nothing but the clips that it was fitted on.
-            if parameter == "novelty" and value is False:
-                detector.set_params(**{name: True})
+        return _new_detector(scorer(), seed)
+    if not hasattr(scorer, "get_params"):
+        return deepcopy(scorer)
+    detector = clone(scorer)
+    for name, value in detector.get_params(deep=True).items():
+        parameter = name.split("__")[-1]
+        if parameter == "random_state" and value is None:
+            detector.set_params(**{name: seed})
+        # Without it LocalOutlierFactor scores nothing but the clips that it was fitted on.
+        if parameter == "novelty" and value is False:
+            detector.set_params(**{name: True})
     return detector
 
 
-def _anomaly_scores(label: str, detector: Any, rows: Floats) -> Float64s:
-    """Scores that are high for anomalies, (n,)."""
+def _last_step(detector: Any) -> Any:
+    """The detector itself, or the last step of a Pipeline."""
+    return getattr(detector, "steps", [(None, detector)])[-1][1]
+
+
+def _scoring(label: str, detector: Any, given: bool | None) -> tuple[Any, int]:
+    """The method that scores clips, and 1 if its scores are high for anomalies, else -1."""
     from sklearn.base import OutlierMixin
 
-    last = getattr(detector, "steps", [(None, detector)])[-1][1]  # of a Pipeline
-    # Scores of one-class SVMs grow with the number of clips, and folds have fewer than the bank.
-    scale = -np.sum(getattr(last, "dual_coef_", 1.0))
-    method = getattr(detector, "score_samples", None)
-    if method is None:
-        method = getattr(detector, "decision_function", None)
-        if not isinstance(last, OutlierMixin):
-            scale = -scale  # PyOD's are high for anomalies
+    last = _last_step(detector)
+    given = getattr(last, "higher_is_anomalous", None) if given is None else given
+    method = getattr(detector, "score_samples", getattr(detector, "decision_function", None))
     if method is None:
         raise InputError(f"{label} has neither 'score_samples' nor 'decision_function'.")
-    try:
-        values: ArrayLike = method(rows.copy())  # it may change them
-    except Exception as error:  # whatever a library of others raises
-        raise InputError(f"{label} could not score {len(rows)} clips: {error}") from error
-    scores = np.asarray(values, np.float64)
-    if scores.shape != (len(rows),) or not np.isfinite(scores).all():
-        raise InputError(
-            f"{label} must give one finite score for each of {len(rows)} clips. Got the shape "
-            f"{scores.shape}, {int((~np.isfinite(scores)).sum())} of the values not finite."
+    high_for_normals = hasattr(detector, "score_samples") or isinstance(last, OutlierMixin)
+    if high_for_normals and given:
+        raise ConfigError(
+            f"{label} follows scikit-learn: its scores are high for normals. Give "
+            "scorer_higher_is_anomalous to other scorers only, by label."
         )
-    return scores / scale
+    if not high_for_normals and given is None:
+        raise ConfigError(
+            f"The class of {label} does not tell whether a high 'decision_function' is anomalous. "
+            "Pass scorer_higher_is_anomalous=True, as for PyOD, or False."
+        )
+    return method, 1 if given else -1

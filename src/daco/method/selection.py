@@ -1,258 +1,362 @@
-"""The paper's rules that pick a configuration from a grid, and what labels each of them reads.
+"""Choosing a configuration: one function and four rules, for everything that chooses.
 
-A grid table has one row per configuration and the published columns: ``config``,
-``dev_omega`` and ``eval_omega`` (official score in percent), ``crit_dev`` and ``crit_eval``
-(criterion, smaller is better). Any mapping of columns will do: a DataFrame or a dict.
-
-Guarded selection reads ``dev_omega`` and ``crit_dev`` and nothing else. Ties are broken by grid
-order, and a configuration whose criterion is nan is never chosen. The label-free choice of the
-commands, which also knows the noise of the criterion, is `daco.method.choice`.
+`choose` reads a table with one row per configuration; `choose_config` makes that table from the
+normal clips of one machine. The only labels that any rule reads are the dev scores of the paper's
+veto; nothing here has an argument for an evaluation label.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from daco.errors import InputError
-from daco.method.config import ScoreConfig, blind_pool
-from daco.method.grid_table import Table, column, config_names, numbers, pivot_machines
-from daco.validation import Bools, Float64s
+from daco.errors import InputError, NotEnoughClipsError
+from daco.method.bank import NormalBank
+from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.criterion import CHOICE_SPLITS, Balance
+from daco.method.engine import refuse_oracle
+from daco.method.viability import PseudoScores, bank_pseudo_scores, viability_veto
+from daco.text import name_list, quantity
+from daco.validation import Bools, Float64s, Indices, finite_array
 
-Veto = Callable[[Float64s], Bools] | Sequence[bool] | Bools
+CRITERION_DIGITS = 12
+"""Criteria are means of exact fractions whose steps are above 1e-8: equal ones agree to here."""
+
+RESAMPLES = 100  # of splits and clips, to show how stable a choice is
+NOISE_QUANTILE = 0.05
+"""The default stays unless it is worse than the pick in all but this share of the resamples."""
+
+FAR_BELOW = 5.0  # points below the best dev score from which on a choice has a warning
+
+
+class Rule(StrEnum):
+    """How `choose` chooses a configuration."""
+
+    PAPER = "paper"
+    CRITERION = "criterion"
+    DEV = "dev"
+    GUARDED = "guarded"
+
+
+class Table(Protocol):
+    """Columns by name, as in a DataFrame or a dict of arrays."""
+
+    def __getitem__(self, key: str, /) -> Any: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __iter__(self) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
-class RandomExpectation:
-    """Official score of a configuration drawn at random: mean, and sd with ``n - 1``."""
+class Choice:
+    """A chosen configuration, and the evidence for it.
 
-    mean: float
-    sd: float
+    Attributes
+    ----------
+    config, rule, reason : str, Rule, str
+        The configuration to use, and why.
+    pick : str
+        What the rule picks before it considers the default.
+    agreement, n_resamples : float or None, int
+        Share of the resamples in which `config` has the smallest criterion of those allowed.
+    criterion : {str: float}
+        The criterion of every candidate, in their order; nan where it is not defined.
+    vetoed : {str: str}
+        The candidates that a veto excludes, with the reasons.
+    warnings : tuple of str
+    balance, pseudo : Balance, PseudoScores or None
+        What `choose_config` measured; not part of `to_dict`.
+    """
+
+    config: str
+    rule: Rule
+    reason: str
+    pick: str
+    agreement: float | None = None
+    n_resamples: int = 0
+    criterion: dict[str, float] = field(default_factory=dict)
+    vetoed: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    balance: Balance | None = field(default=None, repr=False)
+    pseudo: PseudoScores | None = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        known = {name: None if np.isnan(c) else c for name, c in self.criterion.items()}
+        values = vars(self) | {"rule": self.rule.value, "criterion": known}
+        return {name: each for name, each in values.items() if name not in ("balance", "pseudo")}
 
 
-def viable(dev_omega: ArrayLike, quantile: float = 0.10) -> Bools:
-    """Configurations strictly above the `quantile` (linear) of the dev scores, as published.
+def choose(
+    table: Table,
+    rule: Rule | str = Rule.GUARDED,
+    *,
+    resampled: ArrayLike | None = None,
+    default: str = PAPER_CONFIG,
+) -> Choice:
+    """Choose a configuration from a table.
+
+    Parameters
+    ----------
+    table : mapping of columns
+        ``config``, in tie-breaking order; ``criterion`` (mean over machines, smaller is better, nan
+        if it is not defined); ``dev_score`` (official score in percent) and ``viable`` (bool, from
+        the label-free veto) where they are known.
+    rule : Rule or its value
+        ``paper``: Algorithm 1 of the paper, the smallest criterion above the bottom decile of dev
+        scores. ``criterion``: the smallest of all. ``dev``: the largest dev score. ``guarded``:
+        excludes the bottom decile of dev scores and what is not viable, as far as these are known.
+        It picks the configuration that has the smallest criterion in most resamples, or simply the
+        smallest if there are none. The default is chosen instead if it is as good within the noise:
+        if its criterion less that of the pick, paired over resamples, has a 5 % quantile <= 0.
+    resampled : (C, R), optional
+        The criterion of each configuration in R resamples of splits and clips, mean over machines.
+    default : str
+        It is considered if it is a candidate that no veto excludes.
+
+    Returns
+    -------
+    Choice
+        If the vetoes leave no configuration, an `InputError` says which of them.
 
     Examples
     --------
-    >>> from daco.method.selection import viable
+    >>> from daco.method.selection import choose
+    >>> grid = {
+    ...     "config": ["raw-k1", "conf-soft-m10-k1", "ldn-diff-K16"],
+    ...     "criterion": [0.62, 0.49, 0.45],
+    ...     "dev_score": [58.7, 56.3, 50.4],
+    ... }
+    >>> choose(grid).config, choose(grid, "criterion").config, choose(grid, "dev").config
+    ('conf-soft-m10-k1', 'ldn-diff-K16', 'raw-k1')
+    >>> choose(grid).vetoed
+    {'ldn-diff-K16': 'dev-score veto'}
+    """
+    rule = _parse_rule(rule)
+    names = config_names(column(table, "config"))
+    dev = _dev_scores(table, len(names), rule)
+    if rule is Rule.DEV and dev is not None:
+        best = names[int(dev.argmax())]
+        return Choice(best, rule, f"the largest dev score, {dev.max():.2f}", best)
+    criterion = numbers("criterion", column(table, "criterion"), len(names), allow_nan=True)
+    criterion = criterion.round(CRITERION_DIGITS)
+    vetoed = _vetoed(table, names, dev, rule)
+    if len(names) == 1:
+        choice = Choice(names[0], rule, "the only candidate", names[0])
+    elif rule is Rule.GUARDED and np.isnan(criterion).all() and default in set(names) - set(vetoed):
+        choice = _fixed(default, "no candidate has a criterion, which compares domains")
+    else:
+        allowed = _allowed(names, criterion, vetoed)
+        samples = _resamples(resampled if rule is Rule.GUARDED else None, len(names), allowed)
+        choice = _smallest(names, criterion, allowed, samples, default)
+    return replace(
+        choice,
+        rule=rule,
+        criterion=dict(zip(names, criterion.tolist(), strict=True)),
+        vetoed=vetoed,
+        warnings=_warnings(choice.config, names, dev),
+    )
+
+
+def choose_config(
+    bank: NormalBank,
+    pool: Iterable[str | ScoreConfig] | None = None,
+    *,
+    n_splits: int = CHOICE_SPLITS,
+    seed: int = 0,
+    veto: bool = True,
+    sessions: Sequence[str] = (),
+) -> Choice:
+    """Choose a configuration for one machine from its normal clips, by the guarded rule.
+
+    Parameters
+    ----------
+    bank : NormalBank
+        The normals, with the scorers of the pool.
+    pool : iterable of configurations, optional
+        The candidates; :func:`daco.method.config.blind_pool` by default.
+    n_splits, seed : int
+        Number (200 by default) and seed of the splits of the criterion. Resamples and
+        pseudo-anomalies have generators of their own, which follow from the seed.
+    veto : bool
+        Whether candidates that detect too few pseudo-anomalies made of the normals are excluded.
+        Tables of scores cannot score these and are never excluded.
+    sessions : N texts, optional
+        Recording session of each clip, ``""`` if unknown. The criterion holds out whole sessions.
+
+    Returns
+    -------
+    Choice
+        With one domain or too few clips, the paper's default or else the first candidate.
+
+    Examples
+    --------
+    >>> import daco, numpy as np
+    >>> from daco.method.selection import choose_config
+    >>> choose_config(daco.NormalBank(np.random.default_rng(0).normal(size=(20, 4)))).reason
+    'one domain, so there is nothing to balance: the fixed default'
+    """
+    grid = parse_grid(blind_pool() if pool is None else pool)
+    refuse_oracle(grid)
+    names = [config.name for config in grid]
+    default = PAPER_CONFIG if PAPER_CONFIG in names else names[0]
+    if len(bank.domains) == 1:
+        return _fixed(default, "one domain, so there is nothing to balance")
+    try:
+        balance = bank.exact_balance(grid, n_splits, seed, sessions, n_resamples=RESAMPLES)
+    except NotEnoughClipsError:
+        domain, size = min(bank.domain_sizes.items(), key=lambda item: item[1])
+        return _fixed(default, f"too few clips to compare ({quantity(size, 'clip')} of {domain})")
+    pseudo = bank_pseudo_scores(bank, grid, seed) if veto else None
+    reasons = {} if pseudo is None else viability_veto(pseudo).reasons
+    is_viable = [name not in reasons for name in names]
+    table = {"config": names, "criterion": balance.values, "viable": is_viable}
+    choice = choose(table, Rule.GUARDED, resampled=balance.resampled)
+    vetoed = {name: reasons[name] for name in choice.vetoed}
+    return replace(choice, vetoed=vetoed, balance=balance, pseudo=pseudo)
+
+
+def viable(dev_scores: ArrayLike, quantile: float = 0.10) -> Bools:
+    """Configurations strictly above the `quantile` (linear) of the dev scores, as published.
+
     >>> viable([50.0, 58.0, 57.0, 56.0]).tolist()
     [False, True, True, True]
     """
-    scores = _scores("dev_omega", dev_omega)
-    if not 0 <= quantile < 1:
-        raise InputError(f"The 'quantile' of the veto must be in [0, 1). Got {quantile!r}.")
+    scores = numbers("dev_score", dev_scores, np.size(dev_scores))
     return np.asarray(scores > np.quantile(scores, quantile))
 
 
-def viable_within(dev_omega: ArrayLike, delta: float) -> Bools:
-    """Configurations at most `delta` points below the best dev score.
-
-    Examples
-    --------
-    >>> from daco.method.selection import viable_within
-    >>> viable_within([50.0, 58.0, 57.0, 56.0], delta=2).tolist()
-    [False, True, True, True]
-    """
-    scores = _scores("dev_omega", dev_omega)
-    if not delta >= 0:
-        raise InputError(f"The 'delta' of the veto must be a number >= 0. Got {delta!r}.")
-    # 58.7 - 0.3 is a little more than 58.4 in floating point, and 58.4 is within 0.3.
-    return np.asarray(scores >= scores.max() - delta - 1e-9)
+def column(table: Table, name: str) -> Any:
+    """A column of `table`, or an error that lists those it has."""
+    if name not in table:
+        has = ", ".join(map(str, table)) or "none"
+        raise InputError(f"The table has no column {name!r}. It has: {has}.")
+    return table[name]
 
 
-def select_by_dev_score(configs: Iterable[str | ScoreConfig], dev_omega: ArrayLike) -> str:
-    """Return the configuration with the largest dev score; this reads dev labels.
-
-    Parameters
-    ----------
-    configs : sequence of str
-        Names of C configurations.
-    dev_omega : array-like of shape (C,)
-        Official scores of the development machines.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from daco.method.selection import select_by_dev_score
-    >>> select_by_dev_score(["raw-k1", "raw-k2"], [58.7, 58.4])
-    'raw-k1'
-    """
-    names = config_names(configs)
-    return names[int(np.argmax(numbers("dev_omega", dev_omega, len(names))))]
+def config_names(configs: Iterable[str | ScoreConfig]) -> list[str]:
+    """Configuration names in grid order: at least one, and none twice."""
+    names = [] if isinstance(configs, str) else [str(config) for config in configs]
+    if not names or len(set(names)) < len(names):
+        got = name_list(names) or repr(configs)
+        raise InputError(f"A choice needs a sequence of configurations, each once. Got {got}.")
+    return names
 
 
-def select_by_criterion(configs: Iterable[str | ScoreConfig], criterion: ArrayLike) -> str:
-    """Return the configuration with the smallest criterion, without labels.
-
-    Parameters
-    ----------
-    configs : sequence of str
-        Names of C configurations.
-    criterion : array-like of shape (C,)
-        Mean criterion over machines.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from daco.method.selection import select_by_criterion
-    >>> select_by_criterion(["raw-k1", "conf-soft-m0-k1"], [0.62, 0.49])
-    'conf-soft-m0-k1'
-    """
-    names = config_names(configs)
-    values = numbers("criterion", criterion, len(names), allow_nan=True)
-    return names[_smallest(values, "any configuration")]
+def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) -> Float64s:
+    """Column `name` as `n` floats, or an error that says what is wrong with it."""
+    try:
+        array = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Column {name!r} must be numbers: {error}.") from None
+    if array.shape != (n,):
+        raise InputError(f"Column {name!r} must have {n} values. Got shape {array.shape}.")
+    return array if allow_nan else finite_array(array, name, 1)
 
 
-def guarded_selection(table: Table, veto: Veto = viable) -> str:
-    """Return the smallest criterion among viable configurations (the paper's Algorithm 1).
+def _smallest(
+    names: list[str], criterion: Float64s, allowed: Indices, samples: Float64s, default: str
+) -> Choice:
+    """The smallest criterion, in most resamples if there are any, or a default that is as good."""
+    n_samples, count = samples.shape[1], quantity(len(allowed), "configuration")
+    if not n_samples:
+        pick = names[allowed[0]]
+        reason = f"the smallest criterion of {count}: {criterion[allowed[0]]:.4f}"
+        return Choice(pick, Rule.GUARDED, reason, pick)
+    winners = allowed[samples[allowed].argmin(axis=0)]
+    wins = np.bincount(winners, minlength=len(names))
+    pick = config = allowed[wins[allowed].argmax()]
+    agreed = f"in {wins[pick]} of {n_samples} resamples"
+    reason = f"the smallest criterion of {count} {agreed}: {criterion[pick]:.4f}"
+    fixed = names.index(default) if default in names else -1
+    if fixed in allowed and fixed != pick:
+        reason += f"; the fixed default has {criterion[fixed]:.4f}"
+        if np.quantile(samples[fixed] - samples[pick], NOISE_QUANTILE) <= 0:
+            config = fixed
+            reason = (
+                f"the fixed default: its criterion, {criterion[fixed]:.4f}, is as good within the "
+                f"noise as that of {names[pick]}, {criterion[pick]:.4f}, the smallest {agreed}"
+            )
+    share = float(wins[config] / n_samples)
+    return Choice(names[config], Rule.GUARDED, reason, names[pick], share, n_samples)
 
-    Parameters
-    ----------
-    table : mapping of columns
-        ``config`` and ``crit_dev``, and ``dev_omega`` if `veto` is a function.
-    veto : callable or array of bool
-        A function of the dev scores that returns a mask of viable configurations. The default
-        excludes the bottom decile; ``lambda dev: viable_within(dev, 5)`` excludes those that are
-        more than 5 points below the best. Or such a mask, from a veto that needs no dev labels.
 
-    Returns
-    -------
-    str
-        The name of the configuration.
+def _fixed(config: str, why: str) -> Choice:
+    what = "the fixed default" if config == PAPER_CONFIG else config
+    return Choice(config, Rule.GUARDED, f"{why}: {what}", config)
 
-    Examples
-    --------
-    >>> from daco.method.selection import guarded_selection
-    >>> grid = {
-    ...     "config": ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"],
-    ...     "dev_omega": [58.7, 56.3, 50.4],
-    ...     "crit_dev": [0.62, 0.49, 0.45],
-    ... }
-    >>> guarded_selection(grid)
-    'conf-soft-m0-k1'
-    """
-    names = config_names(column(table, "config"))
-    criterion = numbers("crit_dev", column(table, "crit_dev"), len(names), allow_nan=True)
-    if callable(veto):
-        mask = np.asarray(veto(numbers("dev_omega", column(table, "dev_omega"), len(names))))
-    else:
-        mask = np.asarray(veto)
-    if mask.shape != (len(names),) or mask.dtype != np.bool_:
+
+def _vetoed(table: Table, names: list[str], dev: Float64s | None, rule: Rule) -> dict[str, str]:
+    """The configurations that are excluded, with the reasons; an error if these are all."""
+    by_dev, by_faults = np.zeros(len(names), np.bool_), np.zeros(len(names), np.bool_)
+    if rule is Rule.CRITERION or len(names) == 1:
+        return {}
+    if dev is not None:
+        by_dev = ~viable(dev)
+    if rule is Rule.GUARDED and "viable" in table:
+        by_faults = numbers("viable", table["viable"], len(names), allow_nan=True) == 0
+    excluded = {"dev-score veto": by_dev, "label-free veto": by_faults}
+    if (by_dev | by_faults).all():
+        left = [f"the {veto} leaves {(~out).sum()}" for veto, out in excluded.items() if out.any()]
         raise InputError(
-            f"A veto must give one bool for each of the {len(names)} configurations. "
-            f"Got {mask.dtype} of shape {mask.shape}."
+            f"Of {len(names)} configurations {' and '.join(left)}, so that none can be chosen. Add "
+            f"configurations, or choose by another rule: {name_list(sorted(set(Rule) - {rule}))}."
         )
-    if not mask.any():
+    vetoes = [[veto for veto, out in excluded.items() if out[row]] for row in range(len(names))]
+    return {name: " and ".join(by) for name, by in zip(names, vetoes, strict=True) if by}
+
+
+def _allowed(names: list[str], criterion: Float64s, vetoed: Mapping[str, str]) -> Indices:
+    """The rows that may be chosen, by criterion, then in the order of the grid."""
+    known = np.flatnonzero(~np.isnan(criterion)).tolist()
+    rows = [row for row in known if names[row] not in vetoed]
+    if not rows:
         raise InputError(
-            f"The veto excludes all {len(names)} configurations. The bottom-decile veto excludes "
-            "equal dev scores together: use viable_within or a larger grid."
+            "No configuration that may be chosen has a criterion. It compares two domains with at "
+            "least two normal clips each: add normals, or name the configuration to use."
         )
-    return names[_smallest(np.where(mask, criterion, np.nan), "a viable configuration")]
+    return np.array(sorted(rows, key=lambda row: criterion[row]))
 
 
-def oracle(configs: Iterable[str | ScoreConfig], eval_omega: ArrayLike) -> str:
-    """Return the best configuration in hindsight: an upper bound that reads evaluation labels.
-
-    Parameters
-    ----------
-    configs : sequence of str
-        Names of C configurations.
-    eval_omega : array-like of shape (C,)
-        Official scores of the evaluation machines.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from daco.method.selection import oracle
-    >>> oracle(["raw-k1", "raw-k2"], [55.8, 56.0])
-    'raw-k2'
-    """
-    names = config_names(configs)
-    return names[int(np.argmax(numbers("eval_omega", eval_omega, len(names))))]
-
-
-def random_expectation(eval_omega: ArrayLike) -> RandomExpectation:
-    """Compute mean and standard deviation of the scores of all configurations.
-
-    Parameters
-    ----------
-    eval_omega : array-like of shape (C,)
-        Official scores of the evaluation machines.
-
-    Returns
-    -------
-    RandomExpectation
-        ``sd`` is nan for one configuration.
-
-    Examples
-    --------
-    >>> from daco.method.selection import random_expectation
-    >>> random_expectation([55.0, 57.0, 59.0])
-    RandomExpectation(mean=57.0, sd=2.0)
-    """
-    scores = _scores("eval_omega", eval_omega)
-    sd = float(scores.std(ddof=1)) if len(scores) > 1 else float("nan")
-    return RandomExpectation(float(scores.mean()), sd)
-
-
-def per_machine_blind(
-    table: Table, pool: Iterable[str | ScoreConfig] | None = None
-) -> dict[str, str]:
-    """Choose the smallest criterion of the pool for each machine (the paper's blind rule).
-
-    Parameters
-    ----------
-    table : mapping of columns
-        One row per machine and configuration: ``machine``, ``config``, ``balance_ks``. No
-        other column is read.
-    pool : iterable of str or ScoreConfig, optional
-        The candidates in tie-breaking order; :func:`daco.method.config.blind_pool` by default.
-
-    Returns
-    -------
-    {machine: configuration}
-
-    Examples
-    --------
-    >>> from daco.method.selection import per_machine_blind
-    >>> per_machine_blind(
-    ...     {"machine": ["fan", "fan"], "config": ["raw-k1", "raw-k2"], "balance_ks": [0.5, 0.4]},
-    ...     pool=["raw-k1", "raw-k2"],
-    ... )
-    {'fan': 'raw-k2'}
-    """
-    candidates = config_names(blind_pool() if pool is None else pool)
-    machines, _, values = pivot_machines(table, ["balance_ks"], configs=candidates)
-    return {
-        machine: candidates[_smallest(row, f"a pool configuration of machine {machine!r}")]
-        for machine, row in zip(machines, values[:, :, 0], strict=True)
-    }
-
-
-def _scores(name: str, values: ArrayLike) -> Float64s:
-    scores = numbers(name, values, np.size(np.asarray(values)))
-    if not len(scores):
-        raise InputError(f"Column {name!r} is empty. Give at least one configuration.")
-    return scores
-
-
-def _smallest(criterion: Float64s, what: str) -> int:
-    if np.isnan(criterion).all():
+def _resamples(resampled: ArrayLike | None, n: int, allowed: Indices) -> Float64s:
+    """The resamples (C, R) in which every allowed configuration has a criterion."""
+    if resampled is None or not np.size(resampled):
+        return np.empty((n, 0))
+    samples = np.asarray(resampled, np.float64)
+    if samples.ndim != 2 or len(samples) != n:
         raise InputError(
-            f"The criterion is NaN for every candidate, so it cannot choose {what}. "
-            "The machine needs normals of both domains."
+            f"'resampled' must have a row for each of the {n} configurations and a column for each "
+            f"resample. Got shape {samples.shape}."
         )
-    return int(np.nanargmin(criterion))
+    return samples[:, np.isfinite(samples[allowed]).all(axis=0)].round(CRITERION_DIGITS)
+
+
+def _warnings(config: str, names: list[str], dev: Float64s | None) -> tuple[str, ...]:
+    if dev is None or dev.max() - dev[names.index(config)] < FAR_BELOW:
+        return ()
+    score, best = dev[names.index(config)], names[int(dev.argmax())]
+    return (
+        f"{config} has a dev score of {score:.1f}, far below the best, {dev.max():.1f} of {best}.",
+    )
+
+
+def _parse_rule(rule: Rule | str) -> Rule:
+    try:
+        return Rule(rule)
+    except ValueError:
+        raise InputError(f"A rule is one of {name_list(Rule)}. Got {rule!r}.") from None
+
+
+def _dev_scores(table: Table, n: int, rule: Rule) -> Float64s | None:
+    """The dev scores; None if there are none and the rule does not need them."""
+    if rule in (Rule.GUARDED, Rule.CRITERION):
+        if "dev_score" not in table:
+            return None
+        unknown = np.isnan(numbers("dev_score", table["dev_score"], n, allow_nan=True))
+        if unknown.all() or (rule is Rule.CRITERION and unknown.any()):
+            return None
+    return numbers("dev_score", column(table, "dev_score"), n)

@@ -1,157 +1,133 @@
-"""Scores of normals as if they were new to the bank, which has their siblings.
+"""Likely siblings: clips of one recording, which a new clip does not have in the bank.
 
-Clips of one recording are siblings. Leave-one-out scores are too low, because the siblings of a
-left-out clip stay in the bank; a new clip has none there.
+The leave-one-out score of a normal is too low where its siblings stay in the bank. To score normals
+as if they were new, each is scored with its recording session hidden or, where that is not known,
+with the normals that are likely of the same recording.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.method.bank import NormalBank
-from daco.method.config import ScoreConfig
-from daco.method.distances import cosine_distances
-from daco.method.kernels import on_host
-from daco.method.limits import require_clips
-from daco.validation import Bools, Float64s, Floats
+from daco.errors import InputError
+from daco.validation import Floats, Indices, is_whole
 
-_GAP, _RISE = 4.0, 1.5
-_MANY = 200  # of fewer normals nobody can say that they have no siblings
-_CLOSEST = 1e-12  # copies have distance 0
-_ROWS = 1000
+AUTO = "auto"
 
+CHANCE = 0.3
+"""A sibling is so near that only this share of independent clips would have such a neighbour."""
 
-def likely_siblings(bank: NormalBank) -> tuple[int, ...]:
-    """How many of a clip's nearest normals are likely of the same recording, in each view.
+LEAST_SHARE, LARGEST_SHARE = 0.01, 0.1
+"""The shares of a domain that are taken for siblings of a clip: at least the first where distances
+grow as they do within recordings, at most the second."""
 
-    Of independent clips ``k * mean(log(d[k + 1] / d[k]))``, with ``d[k]`` the distance to the k-th
-    nearest, is the same for every k. Siblings make it rise where a clip's own recording ends.
-
-    Returns
-    -------
-    tuple of int
-        As many as come before a clear gap among the nearest sqrt(N), or N / 10, of N normals; else
-        a third of sqrt(N) where distances begin to grow half again as fast as at first; else none,
-        or 1 of fewer than 200 normals, which cannot show that they have none.
-
-    Examples
-    --------
-    >>> import daco, numpy as np
-    >>> from daco.method.siblings import likely_siblings
-    >>> rng = np.random.default_rng(0)
-    >>> recordings = np.repeat(rng.normal(size=(20, 32)), 10, axis=0)
-    >>> likely_siblings(daco.NormalBank(recordings + 0.3 * rng.normal(size=(200, 32))))
-    (9,)
-    """
-    return tuple(_siblings(_nearest_distances(units)) for units in bank._units)
+INDEPENDENT, RECORDINGS = 1.5, 1.75
+"""The `_growth` up to which clips are independent, and from which on they are of recordings. It is
+1.0 to 1.5 for independent Gaussian clips, and 1.7 to 4.2 for real machines."""
 
 
-def _nearest_distances(units: Floats) -> Float64s:
-    """Distances of each normal to its nearest others, in ascending order."""
-    n = len(units)
-    length = min(n - 1, _limit(n) + 4)
-    parts = []
-    for start in range(0, n, _ROWS):
-        distance = cosine_distances(units[start : start + _ROWS], units)
-        distance[np.arange(len(distance)), np.arange(start, start + len(distance))] = np.inf
-        parts.append(np.sort(np.partition(distance, length - 1, axis=1)[:, :length], axis=1))
-    return np.concatenate(parts).astype(np.float64)
+def require_siblings(siblings: str | int) -> None:
+    """Raise `InputError` unless `siblings` is ``"auto"`` or a number."""
+    if siblings != AUTO and not is_whole(siblings):
+        raise InputError(
+            f"The 'siblings' parameter must be 'auto' or an int >= 0. Got {siblings!r} instead."
+        )
 
 
-def _limit(n: int) -> int:
-    return int(min(n**0.5, n / 10))
+def hide_siblings(
+    distances: Floats,
+    clips: Indices,
+    starts: Indices,
+    siblings: str | int = AUTO,
+    sessions: NDArray[Any] | None = None,
+) -> Indices:
+    """Set distances of clips of a bank to infinity where the normal is hidden, in place.
 
-
-def _siblings(nearest: Float64s) -> int:
-    limit = _limit(len(nearest))
-    if limit < 2 or nearest.shape[1] < limit + 4:
-        return 1  # fewer than 20 normals: nothing can be told
-    steps = np.diff(np.log(np.maximum(nearest, _CLOSEST)), axis=1).mean(axis=0)
-    growth = steps * np.arange(1, steps.size + 1)
-    gap = int(np.argmax(growth[:limit]))
-    usual = min(growth[:3].mean(), _RISE * growth[0]) if gap else growth[1:4].mean()
-    if growth[gap] >= _GAP * usual:
-        return gap + 1
-    smooth = (growth[:-2] + growth[1:-1] + growth[2:]) / 3
-    rises = bool((smooth[1:limit] >= _RISE * smooth[0]).any())
-    return max(1, round(len(nearest) ** 0.5 / 3)) if rises else int(len(nearest) < _MANY)
-
-
-def scores_of_normals(
-    bank: NormalBank,
-    config: str | ScoreConfig,
-    siblings: Sequence[int],
-    sessions: Sequence[str] | NDArray[Any] = (),
-    share: float = 1 / 3,
-) -> Float64s:
-    """Scores of the bank's clips by the whole bank, from which some clips are hidden.
-
-    Hidden are the clip itself and its session or, if that is unknown, its nearest normals of the
-    same domain in each view. External scorers are cross-fitted, a session in one fold.
+    With ``"auto"``, hidden from a clip are the clips of its own domain that are nearer to it than
+    chance explains, and at least 1 % of the domain where distances grow as they do within
+    recordings; never more than a tenth. A number hides as many nearest ones. A clip of a known
+    session has that session hidden instead.
 
     Parameters
     ----------
-    bank : NormalBank
-    config : str or ScoreConfig
-    siblings : one int for each view
-        How many nearest normals are hidden.
-    sessions : N texts, optional
+    distances : (n, N)
+        Distances of the clips to all normals; infinite to itself.
+    clips : (n,)
+        The clips, as rows of the bank, grouped by domain.
+    starts : (G + 1,)
+        Domain g is rows ``starts[g]:starts[g + 1]``.
+    siblings : "auto" or int
+    sessions : (N,) texts, optional
         ``""`` where it is not known.
-    share : float
-        Of a domain's clips that are hidden at most as siblings.
 
     Returns
     -------
-    (N,) float64
+    (n,) int
+        How many others were hidden from each clip.
     """
-    parsed = ScoreConfig.parse(config)
-    require_clips([parsed], len(bank), spare=1)
-    order = bank._order
-    domains = bank.clip_domains[order]
-    most = len(bank) - 1 - _neighbours(bank, parsed)
-    largest = (share * np.array(list(bank.domain_sizes.values()))).astype(int)[domains]
-    names = np.array(sessions if len(sessions) else [""] * len(bank))[order]
-
-    def hide(view: int, rows: slice) -> Bools:
-        distance = cosine_distances(bank._units[view], bank._units[view][rows])
-        itself = np.arange(len(bank))[rows], np.arange(distance.shape[1])
-        distance[itself] = -1  # before all others
-        with_session = (names[:, None] == names[rows]) & (names[rows] != "")
-        candidate = np.where(names[rows] != "", with_session, domains[:, None] == domains[rows])
-        alike = 1 + np.minimum(siblings[view], largest[rows])
-        count = np.where(names[rows] != "", with_session.sum(0), alike)
-        count = np.minimum(np.minimum(count, candidate.sum(0)), 1 + most)
-        distance = np.where(candidate, distance, np.inf)
-        most_hidden = int(count.max())
-        nearest = np.argpartition(distance, most_hidden - 1, axis=0)[:most_hidden]
-        near = np.take_along_axis(distance, nearest, axis=0)
-        nearest = np.take_along_axis(nearest, np.argsort(near, axis=0, kind="stable"), axis=0)
-        hidden = np.zeros(distance.shape, np.bool_)
-        np.put_along_axis(hidden, nearest, np.arange(most_hidden)[:, None] < count, axis=0)
-        return hidden
-
-    named = [name or f"clip {row}" for row, name in enumerate(sessions)]
-    groups = named if any(sessions) else None
-    external = {
-        base: bank._external.within(base, groups=groups)[0]
-        for base in bank._batch.external_bases([parsed])
-    }
-    with bank._batch.exact_products():
-        units = bank._on_device(bank._units)
-        examined = bank._batch.examine(units, [parsed], hide=hide, external=external)
-    scores = np.empty(len(bank))
-    scores[order] = on_host(examined.scores)[0, 0]
-    return scores
+    require_siblings(siblings)
+    before = np.isinf(distances).sum(axis=1)
+    known = np.zeros(len(clips), np.bool_)
+    if sessions is not None:
+        known = sessions[clips] != ""
+        distances[(sessions[clips, None] == sessions) & known[:, None]] = np.inf
+    for start, stop in pairwise(starts):
+        rows = np.flatnonzero((clips >= start) & (clips < stop) & ~known)
+        most = int(LARGEST_SHARE * (stop - start))
+        if siblings != AUTO:
+            most = min(int(siblings), (stop - start) // 3)
+        if not most or not rows.size:
+            continue
+        within = distances[rows, start:stop]
+        columns = np.argpartition(within, most - 1, axis=1)[:, :most]
+        nearest = np.take_along_axis(within, columns, axis=1)
+        order = np.argsort(nearest, axis=1)
+        columns = np.take_along_axis(columns, order, axis=1)
+        nearest = np.take_along_axis(nearest, order, axis=1)
+        hidden = np.ones(nearest.shape, np.bool_)
+        if siblings == AUTO:
+            likely = np.clip((_growth(within) - INDEPENDENT) / (RECORDINGS - INDEPENDENT), 0, 1)
+            least = round(LEAST_SHARE * likely * (stop - start))
+            hidden = nearest < _chance_distances(within)[:, None]
+            hidden[:, :least] = True
+        np.put_along_axis(within, columns, np.where(hidden, np.inf, nearest), axis=1)
+        distances[rows, start:stop] = within
+    return np.isinf(distances).sum(axis=1) - before
 
 
-def _neighbours(bank: NormalBank, config: ScoreConfig) -> int:
-    """The most nearest normals that a score, or a member of a vote, takes the mean distance of."""
-    names = [config.name]
-    if config.base.is_vote:
-        names = [name for members in bank.members(config).values() for name in members]
-    bases = [part for name in names for part in ScoreConfig.parse(name).base.parts()]
-    return max((base.neighbours for base in bases if base.scorer == "knn"), default=1)
+def _chance_distances(within: Floats) -> Floats:
+    """The distance of each clip within which independent clips seldom have a neighbour, (n,).
+
+    Cube roots of squared distances between independent clips are nearly normal (Wilson and
+    Hilferty); the median and the 10 % quantile of a clip's distances give their scale.
+    """
+    from scipy.special import ndtri
+
+    size = within.shape[1]
+    tenth, middle = (size - 1) // 10, (size - 1) // 2
+    ordered = np.partition(within, (tenth, middle), axis=1)
+    low, median = np.cbrt(ordered[:, tenth]), np.cbrt(ordered[:, middle])
+    at_low, at_median, at_chance = ndtri([(tenth + 1) / size, (middle + 1) / size, CHANCE / size])
+    steps = (at_chance - at_median) / (at_low - at_median)
+    return np.maximum(median + (low - median) * steps, 0) ** 3
+
+
+def _growth(within: Floats) -> float:
+    """How much faster distances grow among the nearest sqrt(n) clips than at the very first.
+
+    Of independent clips ``k * mean(log(d[k + 1] / d[k]))``, with ``d[k]`` the distance to the k-th
+    nearest, is nearly the same for every k. It rises where a clip's own recording ends.
+    """
+    size = within.shape[1]
+    reach = int(min(size**0.5, size / 10))
+    if reach < 4:
+        return 1.0  # too few to tell
+    nearest = np.sort(np.partition(within, reach + 3, axis=1)[:, : reach + 4], axis=1)
+    steps = np.diff(np.log(np.maximum(nearest, 1e-12)), axis=1).mean(axis=0)
+    growth = steps * np.arange(1, reach + 4)
+    smooth = (growth[:-2] + growth[1:-1] + growth[2:]) / 3
+    return float(smooth[1:reach].max() / max(float(smooth[0]), 1e-12))

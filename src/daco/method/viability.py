@@ -1,31 +1,39 @@
 """The label-free viability veto: exclude configurations that do not detect pseudo-anomalies.
 
-The criterion compares normal clips and cannot see whether a configuration detects anything. The
-paper's veto reads dev labels; this one uses pseudo-anomalies of the machine itself
-(:mod:`daco.method.pseudo_anomalies`), and no function here has an argument for a label. It does
-not rank: pseudo scores say little about the order of the configurations that it leaves.
+The criterion cannot see whether a configuration detects anything. The paper's veto reads dev
+labels; this one uses pseudo-anomalies of the machine itself, and nothing here takes a label. They
+are normals that were moved in the embedding space (`moved_normals`) or recordings with injected
+faults (:mod:`daco.synthetic.fault_tables`). The veto does not rank what it leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from daco.data.views import Bands
+from daco.data.views import Views, join_views
 from daco.errors import InputError, NotEnoughClipsError
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
-from daco.method.bank import Domains, Grid, NormalBank
+from daco.method.bank import Clips, Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
-from daco.method.limits import refuse_oracle
-from daco.method.pseudo_anomalies import EMBEDDED, INJECTED, PseudoAnomalies
-from daco.validation import Bools, Float64s, Floats, Indices, as_embeddings, encode_domains
+from daco.method.distances import unit_rows
+from daco.method.engine import refuse_oracle
+from daco.method.external import without_tables
+from daco.validation import Float64s, Floats, Indices, encode_domains
 
-CHANCE = 0.5
+INJECTED = "injected faults"
+EMBEDDED = "embedding-space pseudo-anomalies"
+
+STRENGTHS = (0.5, 1.0, 2.0)
+"""Distances of pseudo-anomalies from their clip, in typical distances between neighbours: among
+the normals, at their edge, outside. Every detector finds those that are farther."""
+
+SHARES = {"shuffled": (0.02, 0.2), "swapped": (0.1, 0.5)}
+"""The kinds of moves, with the smallest and largest share of features that they change."""
 
 ADVANTAGE_SHARES = {INJECTED: 4 / 5, EMBEDDED: 2 / 3}
 """The least share of the reference's advantage over chance that a viable configuration has; smaller
@@ -35,11 +43,129 @@ DETECTABLE = 0.6
 """AUC of plain nearest neighbours from which on a kind of pseudo-anomaly counts. A fault that the
 embedding does not show adds noise to all configurations alike."""
 
-LEAST_ADVANTAGE = 0.05
-"""The veto abstains where the reference is less than this above chance."""
+CHANCE = 0.5
+LEAST_ADVANTAGE = 0.05  # of the reference above chance; otherwise the veto abstains
+MIN_CLIPS = 4  # normals of a domain: half are held out, and a local density needs two
 
-MIN_CLIPS = 4
-"""Normals that a domain needs: half are held out, and a local density needs two."""
+
+@dataclass(frozen=True, eq=False)
+class PseudoAnomalies:
+    """Normal clips that are held out, and the pseudo-anomalies made of them.
+
+    Attributes
+    ----------
+    basis : str
+        ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
+    clean, rows, domains : (h, D), (h,), (h,)
+        Embedding, row among the machine's normals (-1 if it is not one of them) and domain (str)
+        of each held-out clip.
+    vectors, origin, kinds : (m, D), (m,), (m,)
+        Embedding of each pseudo-anomaly, the index of its clip, and the kind of change (str).
+    """
+
+    basis: str
+    clean: Floats
+    rows: Indices
+    domains: NDArray[Any]
+    vectors: Floats
+    origin: Indices
+    kinds: NDArray[np.str_]
+
+
+def moved_normals(
+    X: Clips,
+    domains: Domains | None = None,
+    *,
+    views: Views | None = None,
+    per_domain: int = 20,
+    strengths: Sequence[float] = STRENGTHS,
+    repeats: int = 3,
+    seed: int = 0,
+) -> PseudoAnomalies:
+    """Move normals away from the others in the embedding space.
+
+    A clip is turned towards a mixture with other normal clips of its domain until its cosine
+    distance from itself is a strength times the median distance between nearest neighbours.
+    ``shuffled`` takes 2 to 20 % of the features, each from another clip; ``swapped`` takes 10 to
+    50 % of them from one clip. All views count alike.
+
+    Parameters
+    ----------
+    X, domains, views
+        The normals, as for :class:`daco.NormalBank`.
+    per_domain, strengths, repeats
+        How many clips of each domain are moved, how far, and how often in each way.
+    seed : int
+        The generator is independent of that of the criterion with the same seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.method.viability import moved_normals
+    >>> X = np.random.default_rng(0).normal(size=(40, 16)) + 1
+    >>> made = moved_normals(X, ["old"] * 30 + ["new"] * 10, repeats=1)
+    >>> len(made.clean), len(made.vectors), sorted(set(made.kinds.tolist()))
+    (30, 180, ['shuffled', 'swapped'])
+    """
+    if not strengths or min(*strengths, per_domain, repeats) <= 0:
+        raise InputError("per_domain, repeats and strengths must be above 0.")
+    rows, views = join_views(X, views)
+    if len(rows) < 2:
+        raise NotEnoughClipsError("Pseudo-anomalies need at least 2 normal clips. Got 1.")
+    names, codes = encode_domains(domains, len(rows))
+    unit = np.hstack([unit_rows(part) for part in views.split(rows)])
+    nearest = NormalBank(unit, codes).leave_one_out(RAW_CONFIG)[:, 0]
+    rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+    held: list[int] = []
+    vectors: list[Float64s] = []
+    for code in range(len(names)):
+        members = np.flatnonzero(codes == code)
+        distances = np.median(nearest[members]) * np.array(strengths)
+        for row in np.sort(rng.permutation(members)[:per_domain]).tolist():
+            held.append(row)
+            donors = members[members != row] if len(members) > 1 else np.arange(len(rows))
+            for kind in np.repeat(list(SHARES), repeats):
+                vectors.append(
+                    _turned(unit[row], _mixture(unit, row, donors, kind, rng), distances)
+                )
+    each = len(SHARES) * repeats * len(strengths)
+    origin = np.repeat(np.arange(len(held)), each)
+    clean = rows[held].astype(np.float64)
+    lengths = np.stack([np.linalg.norm(part, axis=1) for part in views.split(clean)], axis=1)
+    lengths = np.repeat(np.where(lengths > 0, lengths, 1), views.sizes, axis=1)
+    return PseudoAnomalies(
+        basis=EMBEDDED,
+        clean=rows[held],
+        rows=np.array(held, np.intp),
+        domains=np.array([str(names[codes[row]]) for row in held]),
+        vectors=(np.concatenate(vectors) * lengths[origin]).astype(rows.dtype),
+        origin=origin,
+        kinds=np.tile(np.repeat(list(SHARES), repeats * len(strengths)), len(held)),
+    )
+
+
+def _mixture(
+    unit: Floats, row: int, donors: Indices, kind: str, rng: np.random.Generator
+) -> Floats:
+    """A clip with some features of other clips."""
+    n_features = unit.shape[1]
+    taken = np.asarray(rng.random(n_features) < rng.uniform(*SHARES[kind]))
+    taken[rng.integers(n_features)] = True
+    others = rng.choice(donors, n_features if kind == "shuffled" else 1)
+    return np.where(taken, unit[others, np.arange(n_features)], unit[row])
+
+
+def _turned(clip: Floats, mixture: Floats, distances: Float64s) -> Float64s:
+    """A clip turned towards another vector until it has these cosine distances from itself."""
+    x, towards = clip.astype(np.float64), mixture.astype(np.float64)
+    length = np.linalg.norm(x)
+    along = x / (length or 1)
+    across = towards - (towards @ along) * along
+    size = np.linalg.norm(across)
+    if length == 0 or size <= 1e-12 * length:  # a zero vector, or the features were the same
+        return np.tile(x if length else towards, (len(distances), 1))
+    cosine = np.maximum(-1, 1 - distances)[:, None]
+    return np.asarray(length * (cosine * along + np.sqrt(1 - cosine**2) * (across / size)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,33 +174,18 @@ class PseudoScores:
 
     Attributes
     ----------
-    configs : tuple of str
-    basis : str
-        The kind of pseudo-anomalies, as in `Viability`.
-    domains : tuple of str
-        The G domains with enough normals.
+    configs, basis, domains
+        The configurations, the kind of pseudo-anomalies, and the G domains with enough normals.
     auc : (C, G) float
         AUC of the pseudo-anomalies of a domain against the held-out clips they were made of.
     pauc : (C, G) float
         The partial AUC up to a false-alarm rate of 0.1 (McClish), against all normals of the
         domain: a tenth of the held-out clips is one clip or none.
-    kinds : tuple of str
-        The K kinds of changes, such as ``shuffled``.
-    by_kind : (C, K) float
-        The AUC of each kind of pseudo-anomaly, mean over domains.
     detectable : tuple of str
-        The kinds that the embedding shows. `auc` and `pauc` are over these, or over all kinds if
-        it shows none.
+        The kinds of changes that the embedding shows, or all if it shows none; others do not count.
     plain : (2 G,) float
         AUC and partial AUC of plain nearest neighbours (``raw-k1``) in each domain.
-    clips : dict
-        Number of held-out clips in each domain.
-    anomalies : int
-        Number of pseudo-anomalies.
-    left_out : tuple of str
-        Domains with too few normals.
-    unmatched : int
-        Held-out clips that are not among the normals, so that no row is held out for them.
+    warnings : tuple of str
     """
 
     configs: tuple[str, ...]
@@ -82,297 +193,120 @@ class PseudoScores:
     domains: tuple[str, ...]
     auc: Float64s
     pauc: Float64s
-    kinds: tuple[str, ...]
-    by_kind: Float64s
     detectable: tuple[str, ...]
     plain: Float64s
-    clips: dict[str, int]
-    anomalies: int
-    left_out: tuple[str, ...] = ()
-    unmatched: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def score(self) -> Float64s:
         """The pseudo score: harmonic mean over domains of AUC and partial AUC; chance is 0.5."""
-        return np.asarray(harmonic_mean(self._quantities, axis=1))
-
-    @property
-    def _quantities(self) -> Float64s:
-        return np.hstack([self.auc, self.pauc])
-
-
-@dataclass(frozen=True, eq=False)
-class Viability:
-    """Which configurations the veto keeps, and why it excludes the others.
-
-    Attributes
-    ----------
-    configs : tuple of str
-    kept : (C,) bool
-        False for excluded configurations.
-    score : (C,) float
-        The pseudo score, over all machines.
-    median, plain : float
-        The pseudo scores of the grid's median configuration and of plain nearest neighbours.
-    limit : float
-        A configuration with a lower score is excluded; nan where the veto abstains.
-    basis : str
-        ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
-    reasons : dict
-        A sentence for each excluded configuration, in the order of the grid.
-    notes : tuple of str
-    """
-
-    configs: tuple[str, ...]
-    kept: Bools
-    score: Float64s
-    median: float
-    plain: float
-    limit: float
-    basis: str
-    reasons: dict[str, str]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """The configurations that the veto excludes, in the order of the grid."""
-        return tuple(self.reasons)
-
-    @property
-    def abstains(self) -> bool:
-        """Whether hardly any configuration detects the pseudo-anomalies; none is excluded then."""
-        return bool(np.isnan(self.limit))
+        return np.asarray(harmonic_mean(np.hstack([self.auc, self.pauc]), axis=1))
 
 
 def pseudo_scores(
-    X: ArrayLike,
+    X: Clips,
     domains: Domains | None,
     anomalies: PseudoAnomalies,
     configs: Grid,
     *,
-    bands: Bands = 1,
-    scorers: Mapping[str, Any] | None = None,
+    views: Views | None = None,
+    **options: Any,
 ) -> PseudoScores:
     """Score pseudo-anomalies of one machine with every configuration of a grid.
 
-    The clips they were made of are held out of the bank, in turns if that would take more than
-    half of a domain. Too few normals raise a `NotEnoughClipsError`.
-
-    Parameters
-    ----------
-    X, domains : (N, D), N labels or None
-        Embeddings and domains of the normals.
-    anomalies : PseudoAnomalies
-        Pseudo-anomalies of the same machine.
-    configs : configurations
-    bands : int
-        How embeddings are divided, as in :class:`daco.NormalBank`.
-    scorers : {label: detector}, optional
-        External scorers of the grid; tables of scores are refused.
-
-    Returns
-    -------
-    PseudoScores
-
-    Examples
-    --------
-    >>> import daco, numpy as np
-    >>> from daco.method.pseudo_anomalies import moved_normals
-    >>> from daco.method.viability import pseudo_scores
-    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
-    >>> domains = ["old"] * 50 + ["new"] * 10
-    >>> scores = pseudo_scores(X, domains, moved_normals(X, domains), ["raw-k1", "ldn-ratio-K1"])
-    >>> scores.auc.shape, scores.clips
-    ((2, 2), {'new': 10, 'old': 20})
-    """
-    asked = parse_grid(configs)
-    refuse_oracle(asked)
-    raw = ScoreConfig.parse(RAW_CONFIG)
-    grid = asked if raw in asked else [*asked, raw]
-    X = as_embeddings(X)
-    names, codes = encode_domains(domains, len(X))
-    labels = [str(name) for name in names]
-    sizes = np.bincount(codes, minlength=len(names))
-    unknown = set(map(str, anomalies.domains)) - set(labels)
-    if unknown:
-        raise InputError(
-            f"A held-out clip has the domain {min(unknown)!r}, but the normals have only "
-            f"{', '.join(map(repr, labels))}."
-        )
-    held = np.array([labels.index(str(domain)) for domain in anomalies.domains], np.intp)
-    judged = [
-        code for code in range(len(names)) if sizes[code] >= MIN_CLIPS and (held == code).any()
-    ]
-    if not judged:
-        raise NotEnoughClipsError(
-            f"The veto needs a domain with {MIN_CLIPS} normal clips, some of them held out. "
-            f"There are {', '.join(f'{n} {d}' for d, n in zip(labels, sizes, strict=True))}."
-        )
-    kinds = tuple(dict.fromkeys(anomalies.kinds.tolist()))
-    for code in judged:
-        if set(anomalies.kinds[held[anomalies.origin] == code].tolist()) != set(kinds):
-            raise InputError(f"{labels[code]} lacks some kinds of pseudo-anomalies: {kinds}.")
-    bank_of = partial(NormalBank, bands=bands, scorers=scorers)
-    parts = _scored_parts(X, codes, anomalies, grid, held, judged, sizes, bank_of)
-    plain = grid.index(raw)
-    by_kind = np.stack([_separation(parts, judged, (kind,))[0].mean(axis=1) for kind in kinds], 1)
-    shown = zip(kinds, by_kind[plain].tolist(), strict=True)
-    detectable = tuple(kind for kind, auc in shown if auc >= DETECTABLE) or kinds
-    auc, pauc = _separation(parts, judged, detectable)
-    return PseudoScores(
-        configs=tuple(config.name for config in asked),
-        basis=anomalies.basis,
-        domains=tuple(labels[code] for code in judged),
-        auc=auc[: len(asked)],
-        pauc=pauc[: len(asked)],
-        kinds=kinds,
-        by_kind=by_kind[: len(asked)],
-        detectable=detectable,
-        plain=np.concatenate([auc[plain], pauc[plain]]),
-        clips={labels[code]: int((held == code).sum()) for code in judged},
-        anomalies=int(np.isin(held[anomalies.origin], judged).sum()),
-        left_out=tuple(labels[code] for code in range(len(names)) if code not in judged),
-        unmatched=int((np.isin(held, judged) & (anomalies.rows < 0)).sum()),
-    )
-
-
-def _scored_parts(
-    X: Floats,
-    codes: Indices,
-    anomalies: PseudoAnomalies,
-    grid: list[ScoreConfig],
-    held: Indices,
-    judged: Sequence[int],
-    sizes: Indices,
-    bank_of: Callable[[Floats, Indices], NormalBank],
-) -> list[_Part]:
-    """Scores of held-out clips and pseudo-anomalies, turn by turn and domain by domain."""
-    moved, clean = as_embeddings(anomalies.vectors), as_embeddings(anomalies.clean)
-    parts: list[_Part] = []
-    for fold in _folds(held, anomalies.rows, sizes):
-        away = anomalies.rows[fold]
-        stays = np.ones(len(X), bool)
-        stays[away[away >= 0]] = False
-        bank = bank_of(X[stays], codes[stays])
-        own = bank.leave_one_out(grid)
-        made = np.flatnonzero(np.isin(anomalies.origin, fold))
-        scores = bank.score(np.concatenate([clean[fold], moved[made]]), grid)
-        of_clean, of_made = scores[: len(fold)], scores[len(fold) :]
-        for code in judged:
-            inside = held[anomalies.origin[made]] == code
-            still = of_clean[held[fold] == code]
-            if len(still) and inside.any():
-                others = own[codes[stays] == code]
-                parts.append(
-                    _Part(code, still, others, of_made[inside], anomalies.kinds[made][inside])
-                )
-    return parts
-
-
-def viability_veto(
-    scores: PseudoScores | Sequence[PseudoScores], *, share: float | None = None
-) -> Viability:
-    """Exclude configurations that detect much fewer pseudo-anomalies than the others.
-
-    A configuration is kept if its pseudo score exceeds chance by at least `share` of what the
-    reference does. The reference is the median configuration of the grid, or plain nearest
-    neighbours (``raw-k1``) if these score lower. If the reference is hardly above chance, the veto
-    abstains.
-
-    Parameters
-    ----------
-    scores : PseudoScores, or one for each machine
-        All of the same grid and kind; machines are combined by the harmonic mean.
-    share : float in [0, 1], optional
-        By default the value of `ADVANTAGE_SHARES` for this kind of pseudo-anomalies.
-
-    Returns
-    -------
-    Viability
+    The clips they were made of are held out of the bank in two turns, so that about half of every
+    domain stays. The other arguments are those of :class:`daco.NormalBank`; its scorers must be
+    detectors. Too few normals raise a `NotEnoughClipsError`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from daco.method.viability import PseudoScores, viability_veto
-    >>> auc = np.array([[0.84], [0.82], [0.61]])
-    >>> scores = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (),
-    ...     np.empty((3, 0)), (), np.array([0.84, 0.84]), {"all": 20}, 360)
-    >>> viability_veto(scores).excluded
-    ('c',)
+    >>> from daco.method.viability import moved_normals, pseudo_scores
+    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
+    >>> domains = ["old"] * 50 + ["new"] * 10
+    >>> scores = pseudo_scores(X, domains, moved_normals(X, domains), ["raw-k1", "ldn-ratio-K1"])
+    >>> scores.domains, scores.auc.shape
+    (('new', 'old'), (2, 2))
     """
-    machines = [scores] if isinstance(scores, PseudoScores) else list(scores)
-    if not machines:
-        raise InputError("The veto needs the pseudo scores of at least one machine.")
-    configs, basis = machines[0].configs, machines[0].basis
-    if any((each.configs, each.basis) != (configs, basis) for each in machines):
-        raise InputError(
-            "The machines' pseudo scores come from different grids, or only some of them use "
-            "injected faults. Use one grid and one basis for all."
+    asked, raw = parse_grid(configs), ScoreConfig.parse(RAW_CONFIG)
+    refuse_oracle(asked)
+    grid = asked if raw in asked else [*asked, raw]
+    rows, views = join_views(X, views)
+    names, codes = encode_domains(domains, len(rows))
+    clip_domains = np.array([str(name) for name in names])[codes]
+    sizes = {str(name): int((codes == code).sum()) for code, name in enumerate(names)}
+    held = {name: int((anomalies.domains == name).sum()) for name in sizes}
+    judged = [name for name in sizes if sizes[name] >= MIN_CLIPS and held[name] >= 2]
+    if not judged:
+        raise NotEnoughClipsError(
+            f"The veto needs a domain with {MIN_CLIPS} normal clips, two held out. Got {sizes}."
         )
-    share = ADVANTAGE_SHARES[basis] if share is None else share
-    if not 0 <= share <= 1:
-        raise InputError(f"The 'share' of the veto must be in [0, 1]. Got {share!r}.")
-    values = np.asarray(harmonic_mean(np.hstack([each._quantities for each in machines]), axis=1))
-    median = float(np.median(values))
-    plain = float(harmonic_mean(np.concatenate([each.plain for each in machines])))
-    reference, notes = min(median, plain), _notes(machines)
-    limit = CHANCE + share * (reference - CHANCE)
-    if reference - CHANCE < LEAST_ADVANTAGE:
-        limit = float("nan")
-        notes.append(
-            f"The veto abstains: a pseudo score of {100 * reference:.1f} is close to chance, so "
-            "these pseudo-anomalies are hardly detected at all."
-        )
-    kept = ~np.asarray(values < limit)  # all of them, where there is no limit
-    others = f"the median of the grid has {100 * median:.1f}, plain nearest neighbours have "
-    others += f"{100 * plain:.1f} ({basis})"
-    reasons = {
-        name: f"pseudo score {100 * value:.1f}, below the limit of {100 * limit:.1f}: {others}"
-        for name, value, keep in zip(configs, values, kept, strict=True)
-        if not keep
-    }
-    return Viability(configs, kept, values, median, plain, limit, basis, reasons, tuple(notes))
+    kinds = list(dict.fromkeys(anomalies.kinds.tolist()))
+    quality = np.zeros((2, len(judged), len(kinds), len(grid), 2))
+    counts = np.zeros((2, len(judged), len(kinds)))
+    for turn, fold in enumerate(_two_turns(anomalies.domains)):
+        stays = ~np.isin(np.arange(len(rows)), anomalies.rows[fold])
+        bank = NormalBank(rows[stays], clip_domains[stays], views=views, **options)
+        made = np.flatnonzero(np.isin(anomalies.origin, fold))
+        loo_scores, clean_scores = bank.leave_one_out(grid), bank.score(anomalies.clean[fold], grid)
+        made_scores = bank.score(anomalies.vectors[made], grid)
+        for g, name in enumerate(judged):
+            clean = clean_scores[anomalies.domains[fold] == name]
+            normals = np.concatenate([clean, loo_scores[clip_domains[stays] == name]])
+            inside = anomalies.domains[anomalies.origin[made]] == name
+            for k, kind in enumerate(kinds):
+                moved = made_scores[inside & (anomalies.kinds[made] == kind)]
+                counts[turn, g, k] = len(moved)
+                if len(moved):
+                    quality[turn, g, k, :, 0] = _metrics(clean, moved)[:, 0]
+                    quality[turn, g, k, :, 1] = _metrics(normals, moved)[:, 1]
+    if not counts.sum(axis=0).all():
+        raise InputError(f"Every domain needs pseudo-anomalies of every kind: {', '.join(kinds)}.")
+    few = [name for name in sizes if name not in judged]
+    warnings = [f"The label-free veto needs more normals of {', '.join(few)}."] if few else []
+    if unmatched := int((anomalies.rows < 0).sum()):
+        warnings.append(f"{unmatched} recordings with faults are not among the normals.")
+    plain, number = grid.index(raw), range(len(kinds))
+    shown = [k for k in number if _mean(quality, counts, [k])[:, plain, 0].mean() >= DETECTABLE]
+    auc, pauc = _mean(quality, counts, shown or list(number)).T
+    return PseudoScores(
+        configs=tuple(config.name for config in asked),
+        basis=anomalies.basis,
+        domains=tuple(judged),
+        auc=auc[: len(asked)],
+        pauc=pauc[: len(asked)],
+        detectable=tuple(kinds[k] for k in shown or number),
+        plain=np.concatenate([auc[plain], pauc[plain]]),
+        warnings=tuple(warnings),
+    )
 
 
-def _folds(
-    held: NDArray[np.intp], rows: NDArray[np.intp], sizes: NDArray[np.intp]
-) -> Iterator[NDArray[np.intp]]:
-    """Held-out clips in turns, so that half of every domain's normals stay in the bank."""
-    turns = 1
-    for code, size in enumerate(sizes):
-        gone = int(((held == code) & (rows >= 0)).sum())
-        turns = max(turns, -(-gone // max(1, int(size) // 2)))
-    turn = np.empty(len(held), np.intp)
-    for code in np.unique(held):
-        members = np.flatnonzero(held == code)
-        turn[members] = np.arange(len(members)) % turns
-    for each in range(turns):
-        yield np.flatnonzero(turn == each)
+def bank_pseudo_scores(bank: NormalBank, configs: Grid, seed: int = 0) -> PseudoScores | None:
+    """Pseudo scores of a bank's normals, moved; None if no configuration or domain can be judged.
+
+    Configurations that need tables of scores are left out: these cannot score pseudo-anomalies.
+    """
+    external = bank._external
+    judged = without_tables(parse_grid(configs), set(external.labels) - set(external.detectors))
+    if not judged:
+        return None
+    parts = [view.unit for view in bank._banks]  # grouped by domain
+    if external.detectors:  # which may depend on the lengths of the vectors
+        parts[0] = external.rows
+    rows, domains = np.hstack(parts), np.array(bank.domains, object)[np.sort(bank.clip_domains)]
+    signs = external.higher_is_anomalous
+    options: dict[str, Any] = {"scorers": external.detectors, "scorer_higher_is_anomalous": signs}
+    try:
+        made = moved_normals(rows, domains, views=bank.views, seed=seed)
+        return pseudo_scores(rows, domains, made, judged, views=bank.views, **options)
+    except NotEnoughClipsError:
+        return None
 
 
-class _Part(NamedTuple):
-    """Scores of one domain at one turn, each (clips, C)."""
-
-    code: int
-    clean: Float64s
-    others: Float64s
-    made: Float64s
-    kinds: NDArray[np.str_]
-
-
-def _separation(
-    parts: Sequence[_Part], judged: Sequence[int], kinds: Sequence[str]
-) -> tuple[Float64s, Float64s]:
-    """AUC and partial AUC, (C, G), of some kinds: means over the turns of each domain."""
-    found: dict[int, list[tuple[Float64s, Float64s]]] = {code: [] for code in judged}
-    for part in parts:
-        made = part.made[np.isin(part.kinds, kinds)]
-        if len(made):
-            auc = _metrics(part.clean, made)[:, 0]
-            pauc = _metrics(np.concatenate([part.others, part.clean]), made)[:, 1]
-            found[part.code].append((auc, pauc))
-    means = np.stack([np.mean(found[code], axis=0) for code in judged], axis=-1)
-    return means[0], means[1]
+def _two_turns(domains: NDArray[Any]) -> list[Indices]:
+    """Held-out clips of each turn: every second one of each domain."""
+    before = np.array([(domains[:row] == domains[row]).sum() for row in range(len(domains))])
+    return [np.flatnonzero(before % 2 == turn) for turn in (0, 1)]
 
 
 def _metrics(normals: Float64s, anomalies: Float64s) -> Float64s:
@@ -381,18 +315,86 @@ def _metrics(normals: Float64s, anomalies: Float64s) -> Float64s:
     return grid_metrics(np.concatenate([normals, anomalies]), marks, ["all"] * len(marks)).values
 
 
-def _notes(machines: list[PseudoScores]) -> list[str]:
-    notes = []
-    few = sorted({domain for each in machines for domain in each.left_out})
-    if few:
-        notes.append(
-            f"Domains with fewer than {MIN_CLIPS} normals or none held out: {', '.join(few)}."
+def _mean(quality: Float64s, counts: Float64s, kinds: Sequence[int]) -> Float64s:
+    """AUC and partial AUC (G, C, 2) of some kinds: means over turns and pseudo-anomalies."""
+    weights = counts[:, :, kinds] / counts[:, :, kinds].sum(axis=(0, 2))[:, None]
+    return np.einsum("tgk,tgkcm->gcm", weights, quality[:, :, kinds])
+
+
+@dataclass(frozen=True, eq=False)
+class Viability:
+    """Which configurations the veto excludes, and why.
+
+    ``score`` (C,) are the pseudo scores of ``configs`` over all machines; ``median`` and ``plain``
+    those of the median configuration and of plain nearest neighbours. Configurations below
+    ``limit`` are excluded; it is nan where the veto abstains. ``reasons`` has each of them with the
+    reason, in the order of the grid.
+    """
+
+    configs: tuple[str, ...]
+    score: Float64s
+    median: float
+    plain: float
+    limit: float
+    basis: str
+    reasons: dict[str, str]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        """The configurations that the veto excludes."""
+        return tuple(self.reasons)
+
+    @property
+    def abstains(self) -> bool:
+        """Whether hardly any configuration detects the pseudo-anomalies; none is excluded then."""
+        return bool(np.isnan(self.limit))
+
+
+def viability_veto(scores: PseudoScores | Sequence[PseudoScores]) -> Viability:
+    """Exclude configurations that detect much fewer pseudo-anomalies than the others.
+
+    A configuration is kept if its pseudo score exceeds chance by at least a share
+    (`ADVANTAGE_SHARES`) of what the reference does. The reference is the median configuration of
+    the grid, or plain nearest neighbours (``raw-k1``) if these score lower. If the reference is
+    hardly above chance, the veto abstains. Several machines have one grid and one kind of
+    pseudo-anomalies; their harmonic mean counts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco.method.viability import PseudoScores, viability_veto
+    >>> auc = np.array([[0.84], [0.82], [0.61]])
+    >>> plain = np.array([0.84, 0.84])
+    >>> scores = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (), plain)
+    >>> viability_veto(scores).excluded
+    ('c',)
+    """
+    machines = [scores] if isinstance(scores, PseudoScores) else list(scores)
+    if len({(each.configs, each.basis) for each in machines}) != 1:
+        raise InputError(
+            "The veto needs pseudo scores of at least one machine, all of one grid, and all of "
+            "injected faults or none."
         )
-    unmatched = sum(each.unmatched for each in machines)
-    if unmatched:
-        clips = sum(sum(each.clips.values()) for each in machines)
-        notes.append(
-            f"{unmatched} of {clips} recordings are not among the normals of the study, so nothing "
-            "was held out for them."
+    configs, basis = machines[0].configs, machines[0].basis
+    quantities = np.hstack([part for each in machines for part in (each.auc, each.pauc)])
+    values = np.asarray(harmonic_mean(quantities, axis=1))
+    median = float(np.median(values))
+    plain = float(harmonic_mean(np.concatenate([each.plain for each in machines])))
+    advantage = min(median, plain) - CHANCE
+    limit = CHANCE + ADVANTAGE_SHARES[basis] * advantage
+    warnings = list(dict.fromkeys(warning for each in machines for warning in each.warnings))
+    if advantage < LEAST_ADVANTAGE:
+        limit = float("nan")
+        warnings.append(
+            f"The label-free veto abstains: a pseudo score of {100 * (CHANCE + advantage):.1f} is "
+            "close to chance, so these pseudo-anomalies are hardly detected at all."
         )
-    return notes
+    others = f"the median of the grid has {100 * median:.1f}, "
+    others += f"plain nearest neighbours have {100 * plain:.1f} ({basis})"
+    reasons = {
+        name: f"pseudo score {100 * value:.1f}, below the limit of {100 * limit:.1f}: {others}"
+        for name, value in zip(configs, values.tolist(), strict=True)
+        if value < limit
+    }
+    return Viability(configs, values, median, plain, limit, basis, reasons, tuple(warnings))

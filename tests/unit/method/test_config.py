@@ -1,3 +1,5 @@
+"""Names of configurations: the name is the configuration."""
+
 from __future__ import annotations
 
 import pytest
@@ -6,87 +8,58 @@ from hypothesis import strategies as st
 
 import daco
 from daco.errors import ConfigError
-from daco.method.bases import SCORERS, VOTES, Base, parse_base
 from daco.method.config import (
     ASSIGNMENTS,
     CALIBRATIONS,
+    NEIGHBOUR_SCORERS,
+    Base,
     ScoreConfig,
     blind_pool,
-    frontier_grid,
+    calibrations_of,
     parse_grid,
 )
 
-
-@st.composite
-def simple_bases(draw):
-    scorer = draw(
-        st.sampled_from([name for name in SCORERS if name not in ("zmin", "ext", *VOTES)])
-    )
-    facts = SCORERS[scorer]
-    number = draw(st.integers(1, 999)) if facts.letter else 0
-    return Base(scorer, number, bandwise=facts.local and draw(st.booleans()))
-
-
-fusions = st.lists(simple_bases(), min_size=2, max_size=4, unique=True).map(
-    lambda members: Base("zmin", members=tuple(members))
+labels = st.from_regex(r"[A-Za-z][A-Za-z0-9_.]{0,9}", fullmatch=True)
+neighbours = st.builds(Base, st.sampled_from(NEIGHBOUR_SCORERS), st.integers(1, 999))
+external = st.builds(Base, st.just("ext"), st.just(0), labels)
+blends = st.lists(labels, max_size=3, unique=True).map(
+    lambda each: Base("blend", 0, "+".join(each))
 )
-
-
-external = st.from_regex(r"[A-Za-z][A-Za-z0-9_.]{0,9}", fullmatch=True).map(
-    lambda label: Base("ext", label=label)
-)
+bases = neighbours | external | blends
 
 
 @st.composite
 def configs(draw):
-    base = draw(simple_bases() | fusions | external)
+    base = draw(bases)
     suitable = [name for name in CALIBRATIONS if name != "ratio" or not base.signed]
     calibration = draw(st.sampled_from([None, *suitable]))
-    if calibration is None:
-        return ScoreConfig(base)
-    strength = 0
+    fields = {"calibration": calibration}
+    if calibration is not None:
+        fields["assignment"] = draw(st.sampled_from(ASSIGNMENTS))
     if calibration == "conf":
-        strength = draw(st.integers(0, 10**6) | st.floats(0, 1e4).map(lambda m: round(m, 3)))
-    return ScoreConfig(base, calibration, draw(st.sampled_from(ASSIGNMENTS)), strength)
+        fields["m"] = draw(st.integers(0, 10**6) | st.floats(0, 1e4).map(lambda m: round(m, 3)))
+    return ScoreConfig(base.scorer, base.k, label=base.label, **fields)
 
 
 @given(configs())
 def test_the_name_is_the_configuration(config):
     assert ScoreConfig.parse(config.name) == config
-    assert ScoreConfig.parse(config.name).name == config.name
+    assert ScoreConfig.parse(config.name).name == str(config) == config.name
+    assert config.base.words
 
 
-@given(simple_bases() | fusions | external)
-def test_the_code_inside_a_name_is_the_base(base):
-    assert parse_base(base.code) == base
-    assert "{" not in base.words
-    assert base.words
+def test_fields_that_are_left_out_have_defaults():
+    assert ScoreConfig(k=1, m=0, assignment="soft").name == "conf-soft-m0-k1"
+    assert ScoreConfig().name == "raw-k1"
+    assert ScoreConfig("blend").name == "blend"
+    assert ScoreConfig("blend", k=7) == ScoreConfig("blend")
 
 
-@given(configs(), configs())
-def test_different_configurations_have_different_names(one, other):
-    assert (one.name == other.name) == (one == other)
-
-
-def test_recommended_is_a_name_for_the_vote():
-    assert ScoreConfig.parse("recommended").name == "vote"
-
-
-@pytest.mark.parametrize("name", ["ext-", "ext-1", "ext-a-b", "ratio-soft-ext-a", "zmin-k1+ext-a"])
-def test_an_external_scorer_has_a_plain_label_and_no_ratio(name):
-    with pytest.raises(ConfigError):
-        ScoreConfig.parse(name)
-
-
-def test_the_frontier_grid_begins_with_the_papers_and_repeats_nothing():
-    for bands in (1, 8):
-        grid = frontier_grid(bands)
-        assert grid[:51] == daco.paper_grid()
-        assert len(set(grid)) == len(grid)
-        assert any(config.base.bandwise for config in grid) == (bands > 1)
-    assert len(frontier_grid()) >= 200
-    with pytest.raises(ConfigError, match="whole number"):
-        frontier_grid(0)
+def test_a_blend_names_the_external_scorers_beside_its_views():
+    config = ScoreConfig.parse("conf-soft-m0-blend+iforest+lof")
+    assert config == ScoreConfig("blend", assignment="soft", label="iforest+lof")
+    assert config.base.labels == ("iforest", "lof")
+    assert ScoreConfig.parse("ext-iforest").base.labels == ("iforest",)
 
 
 def test_grids_have_the_published_sizes_families_and_order():
@@ -96,28 +69,30 @@ def test_grids_have_the_published_sizes_families_and_order():
     assert len({config.family for config in grid}) == 10
     assert len({config.family for config in grid[:45]}) == 7
     assert [config.name for config in grid[-2:]] == ["conf-soft-m0-ldnK1", "conf-soft-m30-ldnK1"]
+    assert parse_grid(config.name for config in grid) == grid
+    assert set(blind_pool(9)) < {config for config in grid if config.k == 1}
+    assert set(blind_pool(7)) < set(grid[:45])
 
 
-def test_blind_pools_are_inside_the_paper_grid_and_hold_no_difference_variant():
-    assert set(blind_pool(9)) < set(daco.paper_grid())
-    assert set(blind_pool(7)) < set(daco.paper_grid(45))
-    assert not any(config.base.scorer == "ldn-diff" for config in blind_pool())
+@pytest.mark.parametrize("base", [Base("varmin", 4), Base("blend"), Base("ext", label="iforest")])
+def test_the_candidates_of_a_base_score_are_its_soft_calibrations(base):
+    candidates = calibrations_of(base)
+    assert {config.base for config in candidates} == {base}
+    assert [config.calibration for config in candidates] == [None, *["conf"] * 5, "zscore"]
 
 
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [
         ("conf-soft-m0-K1", "conf-soft-m0-k1"),
-        ("Conf-Soft-m0-k1", "conf-soft-m0-k1"),
         ("raw-k01", "raw-k1"),
+        ("k1", "raw-k1"),
         ("conf-soft-m10.0-k1", "conf-soft-m10-k1"),
         ("ldn_ratio_K16", "ldn-ratio-K16"),
-        ("zscore-softk2", "zscore-soft-k2"),
-        ("beam-k1", "beam"),
-        ("k1", "raw-k1"),
         ("conf-soft-m0-ldn-ratio-K1", "conf-soft-m0-ldnK1"),
         ("varmin-k4", "varmin-K4"),
-        ("conf-soft-m0-beem", "conf-soft-m0-beam"),
+        ("blnd", "blend"),
+        ("conf-soft-m0-blnd", "conf-soft-m0-blend"),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_valid_one(wrong, meant):
@@ -125,17 +100,11 @@ def test_an_unknown_name_is_answered_with_the_nearest_valid_one(wrong, meant):
         ScoreConfig.parse(wrong)
 
 
-@pytest.mark.parametrize("removed", ["pca-d16", "memmix", "genrep-mix", "conf-soft-m0-memmix",
-                                     "zmin-k1+pca-d2"])  # fmt: skip
-def test_a_removed_scorer_is_answered_with_what_remains(removed):
-    with pytest.raises(ConfigError, match=r"was removed.*'genrep'"):
-        ScoreConfig.parse(removed)
-
-
 @pytest.mark.parametrize(
     "wrong",
-    ["", "raw", "raw-k0", "ratio-soft-m0-k1", "conf-soft-k1", 3, None, "zmin-k1", "zmin-k1+k1",
-     "ratio-soft-varmin-K4", "beam-genrep", "zmin-k1+zmin-k1+k2", "raw-raw-k1"],
+    ["", "raw", "raw-k0", "raw-raw-k1", "ratio-soft-m0-k1", "conf-soft-k1", 3, None, "vote", "beam",
+     "recommended", "ratio-soft-varmin-K4", "ratio-soft-blend", "blend+", "blend+1", "blend+a+a",
+     "blend-K4", "ext-", "ext-1", "ext-a-b", "ratio-soft-ext-a"],
 )  # fmt: skip
 def test_what_is_no_name_is_refused(wrong):
     with pytest.raises(ConfigError):
@@ -143,47 +112,30 @@ def test_what_is_no_name_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    "base",
+    ("fields", "named"),
     [
-        Base("knn", 0),
-        Base("knn", True),
-        Base("cosine", 1),
-        Base("genrep", 1),
-        Base("genrep", bandwise=True),
-        Base("genrep", label="mine"),
-        Base("pca", 16),
-        Base("zmin"),
-        Base("zmin", members=(Base("knn", 1),)),
-        Base("zmin", members=(Base("knn", 1), Base("knn", 1))),
-        Base("knn", 1, members=(Base("knn", 1),)),
-        Base("ext"),
-        Base("ext", label="a b"),
+        ({"scorer": "cosine"}, "scorer"),
+        ({"k": 0}, "'k'"),
+        ({"calibration": "conf"}, "assignment"),
+        ({"assignment": "near"}, "assignment"),
+        ({"calibration": "ratio", "assignment": "soft", "m": 3}, "'m'"),
+        ({"assignment": "soft", "m": float("nan")}, "'m'"),
+        ({"scorer": "ext", "label": "a b"}, "label"),
+        ({"label": "iforest"}, "label"),
+        ({"scorer": "ldn-diff", "calibration": "ratio", "assignment": "soft"}, "may be negative"),
     ],
 )
-def test_what_no_code_stands_for_is_no_base_of_a_configuration(base):
-    with pytest.raises(ConfigError, match="'base' parameter of ScoreConfig must be"):
-        ScoreConfig(base)
+def test_fields_that_make_no_configuration_are_named(fields, named):
+    with pytest.raises(ConfigError, match=named):
+        ScoreConfig(**fields)
 
 
-@pytest.mark.parametrize(
-    ("base", "fields"),
-    [
-        (Base("knn", 1), ("conf",)),
-        (Base("knn", 1), (None, "soft")),
-        (Base("knn", 1), ("ratio", "soft", 3)),
-        (Base("knn", 1), ("conf", "soft", float("nan"))),
-        (Base("ldn-diff", 1), ("ratio", "soft")),
-    ],
-)
-def test_fields_that_make_no_configuration_are_refused(base, fields):
-    with pytest.raises(ConfigError, match="parameter of ScoreConfig must be"):
-        ScoreConfig(base, *fields)
-
-
-def test_grids_refuse_repeats_and_emptiness():
+def test_grids_refuse_repeats_emptiness_and_other_sizes():
     with pytest.raises(ConfigError, match="'raw-k1' twice"):
         parse_grid(["raw-k1", "raw-k2", "raw-k1"])
     with pytest.raises(ConfigError, match="empty"):
         parse_grid([])
+    with pytest.raises(ConfigError, match="A grid is a sequence"):
+        parse_grid(None)
     with pytest.raises(ConfigError, match="45 or 51"):
         daco.paper_grid(50)

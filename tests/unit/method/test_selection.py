@@ -1,204 +1,223 @@
-"""Selection rules: what they pick, what they may read, and what they refuse."""
+"""Choosing a configuration: what each rule picks, what it excludes, and what it says."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from daco import NormalBank
 from daco.errors import InputError
-from daco.method import selection
-from daco.method.config import blind_pool
-from daco.method.grid_table import composed_score, pivot_machines
+from daco.experiments.grid_table import per_machine_blind, viable_within
+from daco.method.config import PAPER_CONFIG, blind_pool
 from daco.method.selection import (
-    guarded_selection,
-    oracle,
-    per_machine_blind,
-    random_expectation,
-    select_by_criterion,
-    select_by_dev_score,
+    Rule,
+    choose,
+    choose_config,
     viable,
-    viable_within,
 )
 
 GRID = {
-    "config": ["raw-k1", "conf-soft-m0-k1", "conf-hard-m0-k1", "ldn-diff-K16"],
-    "dev_omega": [58.0, 56.0, 57.0, 50.0],
-    "eval_omega": [55.0, 59.0, 58.0, 49.0],
-    "crit_dev": [0.62, 0.50, 0.49, 0.40],
-    "crit_eval": [0.65, 0.51, 0.52, 0.45],
+    "config": ["raw-k1", PAPER_CONFIG, "conf-hard-m0-k1", "ldn-diff-K16"],
+    "criterion": [0.62, 0.50, 0.49, 0.40],
+    "dev_score": [58.0, 56.0, 57.0, 50.0],
 }
-MACHINES = {
-    "machine": ["fan", "fan", "pump", "pump", "saw", "saw"],
-    "config": ["raw-k1", "raw-k2"] * 3,
-    "auc_source": [70.0, 71.0, 80.0, 60.0, 66.0, 67.0],
-    "auc_target": [50.0, 51.0, 40.0, 70.0, 55.0, 54.0],
-    "pauc": [52.0, 53.0, 51.0, 50.0, 57.0, 56.0],
-    "balance_ks": [0.6, 0.5, 0.7, 0.3, 0.4, 0.4],
-}
-POOL = ["raw-k1", "raw-k2"]
 
 
-def without(table, *columns):
-    return {name: values for name, values in table.items() if name not in columns}
+def grid(**changes):
+    return {name: column for name, column in (GRID | changes).items() if column is not None}
 
 
-# Vetoes
+def resamples(*winners):
+    """Criteria in which row r has the smallest value as often as `winners` says."""
+    rows = np.repeat(np.arange(len(winners)), winners)
+    samples = np.full((len(winners), len(rows)), 0.5)
+    samples[rows, np.arange(len(rows))] = 0.4
+    return samples
 
 
-def test_the_decile_veto_is_strict_and_interpolates_linearly():
+# Rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "config"),
+    [
+        ("paper", "conf-hard-m0-k1"),
+        ("criterion", "ldn-diff-K16"),
+        ("dev", "raw-k1"),
+        ("guarded", "conf-hard-m0-k1"),
+    ],
+)
+def test_each_rule_picks_by_its_own_columns(rule, config):
+    for table in (GRID, pd.DataFrame(GRID)):
+        choice = choose(table, rule)
+        assert (choice.config, choice.pick, choice.rule) == (config, config, Rule(rule))
+    assert choose(GRID, "paper").vetoed == {"ldn-diff-K16": "dev-score veto"}
+
+
+def test_ties_go_to_the_first_row_and_nan_is_never_chosen():
+    tied = {"config": ["raw-k4", "raw-k1", "raw-k2"], "dev_score": [1.0, 2.0, 2.0]}
+    assert choose(tied, "dev").config == "raw-k1"
+    values = [np.nan, 0.4 + 1e-15, 0.4]  # the difference is rounding
+    assert choose(tied | {"criterion": values}, "criterion").config == "raw-k1"
+
+
+def test_the_label_free_veto_acts_with_or_without_dev_scores():
+    viable_column = [True, True, False, True]
+    both = choose(grid(viable=viable_column))
+    assert both.config == PAPER_CONFIG
+    assert both.vetoed == {"conf-hard-m0-k1": "label-free veto", "ldn-diff-K16": "dev-score veto"}
+    alone = choose(grid(viable=viable_column, dev_score=[np.nan] * 4))
+    assert alone.config == "ldn-diff-K16"
+    # the paper's own choice knows nothing of it
+    assert choose(grid(viable=viable_column), "paper").config == "conf-hard-m0-k1"
+
+
+NONE_LEFT = [False, False, False, True]  # but the last is in the bottom decile
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "message"),
+    [
+        ({"dev_score": [58.0] * 4}, "paper", "dev-score veto leaves 0"),
+        ({"viable": [False] * 4, "dev_score": None}, "guarded", "label-free veto leaves 0"),
+        ({"viable": NONE_LEFT}, "guarded", "veto leaves 3 and the label-free veto leaves 1, so"),
+        ({"config": ["raw-k1", "raw-k2", "raw-k1", "raw-k4"]}, "paper", "each once"),
+        ({"dev_score": [58.0, np.nan, 57.0, 50.0]}, "guarded", "dev_score.*nan at index 1"),
+        ({"dev_score": [58.0, 57.0]}, "paper", "'dev_score' must have 4 values"),
+        ({"dev_score": None}, "paper", "no column 'dev_score'. It has: config, criterion"),
+        ({"criterion": ["low", "high", "low", "low"]}, "criterion", "must be numbers"),
+        ({"criterion": [np.nan, np.nan, np.nan, 0.1]}, "paper", "has a criterion"),
+        ({}, "best", "paper, criterion, dev, guarded. Got 'best'"),
+    ],
+)
+def test_what_is_wrong_is_said_and_a_veto_that_leaves_nothing_is_named(changes, rule, message):
+    with pytest.raises(InputError, match=message):
+        choose(grid(**changes), rule)
+    only = {"config": ["raw-k1"], "criterion": [0.5], "dev_score": [50.0], "viable": [False]}
+    assert choose(only).reason == "the only candidate"
+
+
+# Resamples
+
+
+def test_the_pick_is_what_most_resamples_agree_on():
+    table = {"config": ["raw-k1", "raw-k2", "raw-k4"], "criterion": [0.45, 0.50, 0.44]}
+    choice = choose(table, resampled=resamples(30, 50, 20))
+    assert (choice.config, choice.agreement, choice.n_resamples) == ("raw-k2", 0.5, 100)
+    assert "50 of 100 resamples" in choice.reason
+    # as many each: the smaller criterion; other rules do not look at resamples
+    assert choose(table, resampled=resamples(40, 40, 20)).config == "raw-k1"
+    assert choose(table, "criterion", resampled=resamples(30, 50, 20)).config == "raw-k4"
+    undefined = resamples(30, 50, 20)
+    undefined[0, :95] = np.nan  # only complete resamples count
+    assert choose(table, resampled=undefined).n_resamples == 5
+    with pytest.raises(InputError, match="a row for each of the 3"):
+        choose(table, resampled=np.zeros((2, 10)))
+
+
+@pytest.mark.parametrize(("share_worse", "stays"), [(0.90, True), (0.97, False)])
+def test_the_default_stays_unless_it_is_worse_in_nearly_all_resamples(share_worse, stays):
+    """Paired: a common shift of both, however large, says nothing."""
+    shift = np.random.default_rng(0).normal(0, 0.2, 1000)
+    difference = np.where(np.arange(1000) < 1000 * share_worse, 0.01, -0.01)
+    samples = np.array([shift, shift + difference])
+    table = {"config": ["raw-k1", PAPER_CONFIG], "criterion": [0.50, 0.51]}
+    choice = choose(table, resampled=samples)
+    assert choice.pick == "raw-k1"
+    assert choice.config == (PAPER_CONFIG if stays else "raw-k1")
+    assert choice.agreement == pytest.approx(1 - share_worse if stays else share_worse)
+    # a default that a veto excludes does not stay
+    assert choose(table | {"viable": [True, False]}, resampled=samples).config == "raw-k1"
+    assert choose(table, resampled=samples, default="raw-k1").config == "raw-k1"
+
+
+# What a choice says
+
+
+def test_a_dev_score_far_below_the_best_is_a_warning():
+    near, far = grid(dev_score=[58.0, 56, 53.1, 50]), grid(dev_score=[58.0, 56, 53.0, 50])
+    assert choose(near).warnings == ()
+    (warning,) = choose(far).warnings
+    assert "conf-hard-m0-k1" in warning
+    assert "58.0 of raw-k1" in warning
+
+
+def test_a_choice_is_plain_json():
+    choice = choose(grid(criterion=[0.6, np.nan, 0.5, 0.4]), resampled=resamples(50, 0, 50, 0))
+    document = json.loads(json.dumps(choice.to_dict(), allow_nan=False))
+    assert document["criterion"][PAPER_CONFIG] is None
+    assert document["vetoed"] == choice.vetoed
+    assert (document["rule"], document["agreement"]) == ("guarded", 0.5)
+
+
+# One machine
+
+
+def machine(seed, n_source=60, n_target=12, shift=1.0, spread=1.0, dim=16):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_source + n_target, dim))
+    X[n_source:] = spread * X[n_source:] + shift * rng.normal(size=dim)
+    return NormalBank(X + 2, ["source"] * n_source + ["target"] * n_target)
+
+
+def test_one_machine_is_chosen_for_by_the_guarded_rule():
+    bank = machine(2, 200, 100, shift=0.0, spread=2.0)
+    choice = choose_config(bank, n_splits=40)
+    assert list(choice.criterion) == [config.name for config in blind_pool()]
+    np.testing.assert_allclose(
+        list(choice.criterion.values()), bank.balance(blind_pool(), 40), atol=1e-12
+    )
+    assert choice.pick == choice.config != PAPER_CONFIG  # wide domains are told from narrow ones
+    assert choice.pseudo.configs == tuple(choice.criterion)
+
+
+def test_alike_domains_keep_the_default_for_any_seed():
+    bank = machine(0, shift=0.0)
+    for seed in range(3):
+        assert choose_config(bank, n_splits=40, seed=seed).config == PAPER_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("bank", "reason"),
+    [
+        (NormalBank(np.eye(8)), "one domain, so there is nothing to balance: the fixed default"),
+        (machine(5, 30, 1), "too few clips to compare (1 clip of target)"),
+    ],
+)
+def test_where_nothing_can_be_compared_the_default_is_used_and_said(bank, reason):
+    choice = choose_config(bank)
+    assert choice.config == PAPER_CONFIG
+    assert choice.criterion == {}
+    assert reason in choice.reason
+    assert choose_config(bank, ["raw-k2", "raw-k1"]).config == "raw-k2"
+
+
+def test_the_veto_is_optional_and_skipped_for_too_few_clips():
+    few = machine(4, 3, 3)
+    assert choose_config(few, n_splits=4).pseudo is None
+    enough = machine(1)
+    assert choose_config(enough, n_splits=4).pseudo is not None
+    assert choose_config(enough, n_splits=4, veto=False).pseudo is None
+    with pytest.raises(InputError, match="true domain"):
+        choose_config(enough, ["conf-oracle-m0-k1", "raw-k1"])
+
+
+# Vetoes by dev scores, and the paper's blind rule
+
+
+def test_the_decile_veto_is_strict_and_the_threshold_veto_keeps_what_is_exactly_delta_below():
     assert viable(np.arange(51.0)).sum() == 45  # the value on the floor, 5.0, falls too
     assert viable(np.arange(45.0)).sum() == 40  # the floor is 4.4
-    assert viable([1.0, 2.0, 3.0], quantile=0.5).tolist() == [False, False, True]
-
-
-def test_the_threshold_veto_keeps_what_is_exactly_delta_below_the_best():
-    assert viable_within([58.0, 55.0, 54.9], delta=3).tolist() == [True, True, False]
-    assert viable_within([58.0, 55.0], delta=0).tolist() == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: viable([1.0, 2.0], quantile=10), "'quantile' of the veto"),
-        (lambda: viable_within([1.0, 2.0], delta=-1), "'delta' of the veto"),
-        (lambda: viable([]), "'dev_omega' is empty"),
-        (lambda: viable([1.0, np.nan]), "'dev_omega' is nan at row 1"),
-        (lambda: viable_within([np.inf, 1.0], 2), "'dev_omega' is inf at row 0"),
-    ],
-)
-def test_vetoes_say_what_is_wrong(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
-
-
-# Rules on one grid
-
-
-def test_each_rule_reads_its_own_column():
-    assert select_by_dev_score(GRID["config"], GRID["dev_omega"]) == "raw-k1"
-    assert select_by_criterion(GRID["config"], GRID["crit_dev"]) == "ldn-diff-K16"
-    assert guarded_selection(GRID) == "conf-hard-m0-k1"
-    assert oracle(GRID["config"], GRID["eval_omega"]) == "conf-soft-m0-k1"
-
-
-def test_the_threshold_form_of_the_veto_and_a_mask_take_the_vetos_place():
-    assert guarded_selection(GRID, veto=lambda dev: viable_within(dev, 0.5)) == "raw-k1"
-    assert guarded_selection(GRID, veto=[True, True, False, False]) == "conf-soft-m0-k1"
-    # a mask reads no dev scores at all
-    assert guarded_selection(without(GRID, "dev_omega"), veto=[True] * 4) == "ldn-diff-K16"
-
-
-def test_a_dataframe_and_configurations_as_objects_are_as_good():
-    assert guarded_selection(pd.DataFrame(GRID)) == guarded_selection(GRID)
-    pool = blind_pool()
-    assert select_by_criterion(pool, np.arange(9.0)[::-1]) == pool[-1].name
-
-
-def test_ties_go_to_the_first_of_the_grid():
-    names = ["raw-k4", "raw-k1", "raw-k2"]
-    assert select_by_dev_score(names, [57.0, 58.0, 58.0]) == "raw-k1"
-    assert select_by_criterion(names, [0.5, 0.4, 0.4]) == "raw-k1"
-    assert oracle(names, [1.0, 2.0, 2.0]) == "raw-k1"
-    tied = {"config": names, "dev_omega": [1.0, 2.0, 3.0], "crit_dev": [0.1, 0.4, 0.4]}
-    assert guarded_selection(tied) == "raw-k1"
-
-
-def test_a_nan_criterion_is_never_chosen():
-    assert select_by_criterion(["raw-k1", "raw-k2"], [np.nan, 0.9]) == "raw-k2"
-    table = {**GRID, "crit_dev": [0.6, np.nan, np.nan, 0.4]}
-    assert guarded_selection(table) == "raw-k1"
-
-
-def test_random_expectation_divides_by_n_minus_one():
-    assert random_expectation([55.0, 57.0, 59.0]) == selection.RandomExpectation(57.0, 2.0)
-    assert np.isnan(random_expectation([55.0]).sd)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"config": ["raw-k1", "raw-k2", "raw-k1", "raw-k4"]}, "'raw-k1' twice"),
-        ({"config": [], "dev_omega": [], "crit_dev": []}, "The grid is empty"),
-        ({"config": "raw-k1"}, "Got the single name 'raw-k1'"),
-        ({"config": ["raw-k1", None, "raw-k2", "raw-k4"]}, "must be a name. Got None at row 1"),
-        ({"dev_omega": [58.0, np.nan, 57.0, 50.0]}, "'dev_omega' is nan at row 1"),
-        ({"dev_omega": [58.0, 57.0]}, "one value for each of the 4 rows"),
-        ({"crit_dev": ["low", "high", "low", "low"]}, "'crit_dev' must be numbers"),
-        ({"crit_dev": [np.nan, np.nan, np.nan, 0.1]}, "cannot choose a viable configuration"),
-        ({"dev_omega": [58.0] * 4}, "excludes all 4"),
-    ],
-)
-def test_guarded_selection_says_what_is_wrong_with_the_table(change, message):
-    with pytest.raises(InputError, match=message):
-        guarded_selection({**GRID, **change})
-
-
-@pytest.mark.parametrize("column", ["config", "dev_omega", "crit_dev"])
-def test_a_missing_column_is_named_with_those_that_are_there(column):
-    with pytest.raises(InputError, match=f"no column '{column}'. It has: .*eval_omega"):
-        guarded_selection(without(GRID, column))
-
-
-def test_a_veto_that_is_not_one_bool_per_configuration_is_refused():
-    with pytest.raises(InputError, match=r"one bool for each of the 4.*float64 of shape \(4,\)"):
-        guarded_selection(GRID, veto=lambda dev: dev)
-    with pytest.raises(InputError, match=r"bool of shape \(2,\)"):
-        guarded_selection(GRID, veto=[True, False])
-
-
-# Per machine
+    assert viable_within([58.7, 58.4, 58.3], delta=0.3).tolist() == [True, True, False]
 
 
 def test_each_machine_takes_its_own_smallest_criterion_and_ties_follow_the_pool():
-    chosen = per_machine_blind(MACHINES, POOL)
-    assert chosen == {"fan": "raw-k2", "pump": "raw-k2", "saw": "raw-k1"}
-    assert per_machine_blind(MACHINES, POOL[::-1])["saw"] == "raw-k2"
-
-
-def test_choosing_needs_no_metrics_and_composing_needs_nothing_else():
-    blind = without(MACHINES, "auc_source", "auc_target", "pauc")
-    choices = per_machine_blind(blind, POOL)
-    score = composed_score(without(MACHINES, "balance_ks"), choices)
-    values = [71.0, 51.0, 53.0, 60.0, 70.0, 50.0, 66.0, 55.0, 57.0]
-    assert score == pytest.approx(len(values) / sum(1 / v for v in values), abs=1e-12)
-
-
-def test_pivot_keeps_the_order_asked_for():
-    table = {**MACHINES, "split": ["dev"] * 2 + ["eval"] * 4}
-    machines, configs, values = pivot_machines(table, ["pauc"], configs=POOL[::-1], split="eval")
-    assert (machines, configs) == (["pump", "saw"], ["raw-k2", "raw-k1"])
-    assert values[:, :, 0].tolist() == [[50.0, 51.0], [56.0, 57.0]]
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda t: per_machine_blind(t, ["raw-k1", "raw-k3"]), "no 'raw-k3'. Did you mean"),
-        (lambda t: per_machine_blind(t, []), "The grid is empty"),
-        (
-            lambda t: pivot_machines({**t, "split": ["dev"] * 6}, ["pauc"], split="test"),
-            "'split' has no 'test'",
-        ),
-        (lambda t: per_machine_blind(without(t, "balance_ks"), POOL), "no column 'balance_ks'"),
-        (lambda t: per_machine_blind({k: [] for k in t}, POOL), "per-machine table is empty"),
-        (
-            lambda t: per_machine_blind({**t, "machine": ["fan"] * 6}, POOL),
-            "Machine 'fan' has 'raw-k1' twice",
-        ),
-        (
-            lambda t: per_machine_blind({k: v[:-1] for k, v in t.items()}, POOL),
-            "Machine 'saw' has no row for 'raw-k2'",
-        ),
-        (
-            lambda t: per_machine_blind({**t, "balance_ks": [0.1] * 4 + [np.nan] * 2}, POOL),
-            "machine 'saw'",
-        ),
-        (lambda t: composed_score(t, {}), "no choices"),
-        (lambda t: composed_score(t, {"sawmill": "raw-k1"}), "Did you mean 'saw'"),
-        (lambda t: composed_score(t, {"saw": "raw-k4"}), "no row for 'raw-k4'"),
-    ],
-)
-def test_per_machine_functions_say_what_is_wrong(call, message):
-    with pytest.raises(InputError, match=message):
-        call(MACHINES)
+    machines, criterion = ["fan", "fan", "saw", "saw"], [0.6, 0.5, 0.4, 0.4]
+    table = {"machine": machines, "config": ["raw-k1", "raw-k2"] * 2, "balance_ks": criterion}
+    assert per_machine_blind(table, ["raw-k1", "raw-k2"]) == {"fan": "raw-k2", "saw": "raw-k1"}
+    assert per_machine_blind(table, ["raw-k2", "raw-k1"])["saw"] == "raw-k2"
+    with pytest.raises(InputError, match="'fan' has no row for 'raw-k3'"):
+        per_machine_blind(table, ["raw-k1", "raw-k3"])

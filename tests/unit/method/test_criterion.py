@@ -1,0 +1,115 @@
+"""The criterion: held-out halves, exact KS distances, and their resamples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_array_equal
+from scipy.stats import ks_2samp, kstest
+
+import daco
+from daco.errors import InputError, NotEnoughClipsError
+from daco.method.criterion import Balance, held_out_halves, ks_distance, uniformity_ks
+
+GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "blend"]
+scores = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
+few_values = st.lists(st.integers(0, 3), min_size=1, max_size=60)  # also above the counting limit
+
+
+def bank(sizes, seed=0, shift=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(sum(sizes), 6)) + 1
+    X[sizes[0] :, 0] += shift
+    return daco.NormalBank(X, np.repeat([f"d{g}" for g in range(len(sizes))], sizes))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:scipy")  # its p-values, not its statistic
+@given(scores | few_values, scores | few_values)
+def test_ks_is_scipys(a, b):
+    assert ks_distance(a, b) == pytest.approx(ks_2samp(a, b).statistic, abs=1e-12)
+
+
+@given(arrays(np.float64, st.integers(1, 40), elements=st.floats(0, 1)))
+def test_uniformity_is_scipys(values):
+    assert uniformity_ks(values) == pytest.approx(kstest(values, "uniform").statistic, abs=1e-12)
+
+
+def test_halves_hold_out_half_of_each_domain_rounded_down():
+    held = held_out_halves([9, 4, 2], n_splits=50, seed=0)
+    counts = np.add.reduceat(held, [0, 9, 13], axis=1, dtype=int)
+    assert (counts == [4, 2, 1]).all()
+    assert_array_equal(held_out_halves([9, 4, 2], 50, np.random.default_rng(0)), held)
+
+
+def test_halves_hold_out_whole_sessions():
+    """Of 3 equal sessions one is divided, because the half has 1.5; clips without one are free."""
+    sessions = np.array(["a", "b", "c", "d"] * 3 + ["x", "y", "z"] * 2 + [""] * 4 + list("abcd"))
+    held = held_out_halves([12, 6, 4, 4], 100, 0, sessions.tolist())
+    assert (held.sum(axis=1) == 6 + 3 + 2 + 2).all()
+    for first, last, divided in ((0, 12, 0), (12, 18, 1)):
+        part, names = held[:, first:last], sessions[first:last]
+        shares = np.stack([part[:, names == name].mean(axis=1) for name in set(names)])
+        assert (((shares > 0) & (shares < 1)).sum(axis=0) == divided).all()
+    assert len(np.unique(held[:, 18:22], axis=0)) == 6  # every pair of single clips
+    assert (held[:, :4] == held[:, 22:]).all()  # of sessions of two domains, both parts
+
+
+def test_exact_ties_of_the_criterion_are_integers():
+    counts = np.array([[[1, 5], [2, 0]], [[0, 5], [3, 0]], [[0, 5], [3, 0]]])
+    balance = Balance(counts, np.array([6, 15]))
+    assert balance.exact() == [3 * 5 + 5 * 2] * 3
+    assert balance.best() == 0
+    assert len(set(balance.values.tolist())) == 1
+
+
+def test_splits_are_deterministic_and_nest():
+    """So many splits are scored in several parts."""
+    many = bank((190, 10)).exact_balance(GRID, 200, seed=3).splits
+    assert_array_equal(bank((190, 10)).exact_balance(GRID, 10, seed=3).splits, many[:, :10])
+    assert (bank((190, 10)).exact_balance(GRID, 200, seed=4).splits != many).any()
+    balance, uniformity = bank((190, 10)).balance_and_uniformity(GRID, 200, seed=3)
+    assert_array_equal(balance.splits, many)
+    assert_array_equal(np.isfinite(uniformity), [False, True, False, False])
+
+
+def test_a_shift_between_domains_is_seen_and_calibration_removes_it():
+    alike = bank((60, 30)).balance(["raw-k1"])[0]
+    raw, calibrated = bank((60, 30), shift=3).balance(["raw-k1", "conf-hard-m0-k1"])
+    assert raw > alike + 0.1
+    assert calibrated < raw - 0.1
+
+
+def test_resamples_are_deterministic_and_leave_the_splits_alone():
+    balance = bank((60, 20)).exact_balance(GRID, 50, seed=1, n_resamples=30)
+    assert balance.resampled.shape == (4, 30)
+    again = bank((60, 20)).exact_balance(GRID, 50, seed=1, n_resamples=30)
+    assert_array_equal(again.resampled, balance.resampled)
+    assert_array_equal(bank((60, 20)).exact_balance(GRID, 50, seed=1).counts, balance.counts)
+
+
+def test_resamples_vary_more_with_fewer_clips_around_the_criterion():
+    """Repeated clips make a KS distance larger, the more so the fewer there are."""
+    found = {n: bank((200, n)).exact_balance(GRID, 100, n_resamples=100) for n in (10, 50, 200)}
+    spread = [balance.resampled.std(axis=1) for balance in found.values()]
+    excess = [balance.resampled.mean(axis=1) - balance.values for balance in found.values()]
+    assert (np.diff(spread, axis=0) < 0).all()
+    assert (np.diff(excess, axis=0) < 0).all()
+    assert (np.abs(excess[-1]) < 0.05).all()
+    assert np.isfinite(bank((20, 2)).exact_balance("raw-k1", 50, n_resamples=50).resampled).all()
+
+
+def test_what_has_no_criterion_is_named():
+    with pytest.raises(NotEnoughClipsError, match="only one"):
+        bank((20,)).balance("raw-k1")
+    with pytest.raises(NotEnoughClipsError, match="'d1' has 1"):
+        bank((30, 1)).balance("raw-k1")
+    with pytest.raises(NotEnoughClipsError, match=r"'ldn-ratio-K16' needs .* 16 clips .*of 32\)"):
+        bank((16, 16)).balance("ldn-ratio-K16")
+    with pytest.raises(InputError, match=r"'conf-oracle-m0-k1'.*'soft'"):
+        bank((20, 10)).balance("conf-oracle-m0-k1")
+    for wrong in ({"n_splits": 0}, {"seed": -1}, {"seed": "a"}):
+        with pytest.raises(InputError, match=f"'{next(iter(wrong))}'"):
+            bank((20, 10)).balance("raw-k1", **wrong)
