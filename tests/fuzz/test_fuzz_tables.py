@@ -127,7 +127,7 @@ def test_any_type_of_column_is_understood_or_refused(child, kind, name):
 @given(
     columns=st.dictionaries(st.sampled_from(_NAMES), st.sampled_from(_COLUMNS), min_size=1),
     metadata=st.dictionaries(
-        st.sampled_from((b"daco.readouts", b"daco.bands", b"daco.x", b"\xff")),
+        st.sampled_from((b"daco.readouts", b"daco.views", b"daco.x", b"\xff")),
         st.sampled_from((b"", b"[]", b'["mod"]', b'["mod", "mean"]', b'{"mod": 2}', b"\xff")),
     ),
 )
@@ -137,7 +137,7 @@ def test_any_columns_are_a_table_or_refused(child, columns, metadata):
     assert child.feed("parquet", file.getvalue()) in ("accepted", "DataError")
 
 
-@pytest.mark.parametrize("place", ["attributes", "daco.readouts", "daco.bands"])
+@pytest.mark.parametrize("place", ["attributes", "daco.readouts", "daco.views"])
 def test_deeply_nested_json_is_refused(child, place):
     table = pa.table({"embedding": pa.array([[1.0, 2.0]])})
     if place == "attributes":

@@ -1,4 +1,4 @@
-"""DACo and LabelFreeSearch: scikit-learn estimators on embeddings and domains.
+"""DACo: a scikit-learn estimator on embeddings and domains.
 
 ``anomaly_score`` is high for anomalies, as everywhere in daco. Only scikit-learn's own
 methods (``score_samples``, ``decision_function``, ``predict``) have the opposite sign.
@@ -6,8 +6,8 @@ methods (``score_samples``, ``decision_function``, ``predict``) have the opposit
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,52 +15,35 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from daco.data.views import Bands, Views, is_by_view, join_views
-from daco.detector.reference import parse_sessions, reference_for
-from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
-from daco.errors import DacoWarning, InputError
+from daco.data.views import is_by_view, join_views
+from daco.detector.decision import (
+    FALSE_ALARM_RATE,
+    ROUNDING,
+    ReferenceScores,
+    is_anomalous,
+    require_rate,
+)
+from daco.detector.reference import parse_sessions, reference_for, sessions_that_count
+from daco.errors import ConfigError, InputError, warn
 from daco.method.bank import Clips, Domains, NormalBank
-from daco.method.choice import choose_config
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
-from daco.method.criterion import CHOICE_SPLITS
-from daco.method.external import Candidates, parse_pool, with_scorer
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig
+from daco.method.engine import ClipScores, refuse_oracle
+from daco.method.external import with_scorer
+from daco.method.siblings import AUTO
+from daco.text import quantity
 from daco.validation import Float64s, Floats, as_embeddings, match_domains
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from daco.files.remote import Location
+
+FEW = 10
+"""A domain with fewer normals gets a warning."""
+
+_SMALLEST_P = 1e-300
 
 
-class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    """The scikit-learn methods of a fitted detector, whose sign means normal."""
-
-    def _joined(self, X: Clips) -> tuple[Floats, Views]:
-        """The rows to fit, of all views side by side, and how they are divided."""
-        if not is_by_view(X):
-            return join_views(self._embeddings(X, reset=True), self.bands)
-        rows, views = join_views(X, self.bands)
-        return self._embeddings(rows, reset=True), views
-
-    def _embeddings(self, X: Any, *, reset: bool) -> Any:
-        if is_by_view(X):  # the bank knows its views
-            return X
-        embeddings = as_embeddings(X)
-        try:
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        except ValueError as error:  # other features, or their names in another order
-            raise InputError(f"{error} Embed clips as the bank's were.") from None
-        return embeddings
-
-    def _refuse_domains(self, y: object) -> None:
-        """Raise an error for domain names that were passed as `y`."""
-        values = np.asarray(y, dtype=object).ravel().tolist()
-        text = next((value for value in values if isinstance(value, str | bytes)), None)
-        if text is not None:
-            text = text.item() if isinstance(text, np.generic) else text  # its plain text
-            raise InputError(
-                f"The second argument of fit is y, which {type(self).__name__} ignores, and it "
-                f"holds text such as {text!r}. Pass domains by name: "
-                f"{type(self).__name__}().fit(X, domains=domains)."
-            )
+class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """The methods that DACo and LabelFreeSearch share."""
 
     def _fitted(self) -> DACo:
         """The detector that judges."""
@@ -69,28 +52,31 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def anomaly_score(self, X: Clips) -> Float64s:
         """Compute the anomaly score of each clip, (n,); higher is more anomalous."""
         detector = self._fitted()
-        return detector.bank_.score(self._embeddings(X, reset=False), detector.config_)[:, 0]
+        return detector.bank_.score(self._embeddings(X), detector.config_)[:, 0]
 
     def domain_weights(self, X: Clips) -> Float64s:
         """Compute how strongly each clip belongs to each of ``domains_``, (n, G); rows sum to 1."""
-        return self._examine(X)[1]
+        return self._examine(X).weights
 
     def p_values(self, X: Clips) -> Float64s:
-        """Compute the p-value of each clip, (n,): about the share of normals that score as high."""
-        return self._fitted().reference_.p_values(*self._examine(X))
+        """Compute the p-value of each clip, (n,): about the share of normals that score as high.
+
+        Below ``1 / (n + 1)``, with n reference scores, a p-value is extrapolated.
+        """
+        clips = self._examine(X)
+        return self._fitted().reference_.p_values(clips.scores, clips.weights)
 
     def score_samples(self, X: Clips) -> Float64s:
-        """Return the negated ``anomaly_score``, (n,): in scikit-learn, high scores mean normal."""
-        return -self.anomaly_score(X)
+        """Return the logarithm of the p-value, (n,): in scikit-learn, high scores mean normal."""
+        return np.log(np.maximum(self.p_values(X), _SMALLEST_P))
 
     def decision_function(self, X: Clips) -> Float64s:
-        """Return the threshold of each clip minus its score, (n,); negative is anomalous."""
-        scores, weights = self._examine(X)
-        return self._fitted().reference_.thresholds(weights, self.false_alarm_rate) - scores
+        """Return ``score_samples(X) - offset_``, (n,); negative is anomalous."""
+        return self.score_samples(X) - self.offset_
 
     def predict(self, X: Clips) -> NDArray[np.int_]:
         """Return -1 for clips with a p-value of at most ``false_alarm_rate``, else +1, (n,)."""
-        return np.where(self.p_values(X) <= self.false_alarm_rate, -1, 1)
+        return np.where(self.decision_function(X) < 0, -1, 1)
 
     def fit_predict(
         self,
@@ -100,32 +86,78 @@ class _Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         domains: Domains | None = None,
         groups: Sequence[str] | None = None,
     ) -> NDArray[np.int_]:
-        """Fit, then predict the clips of the bank, each scored by the others."""
+        """Fit, then predict the clips of the bank by their reference scores.
+
+        The p-value of a clip is the share of its domain's reference scores that are at least as
+        high as its own.
+        """
         self.fit(X, y, domains=domains, groups=groups)
         detector = self._fitted()
-        own = detector.bank_.leave_one_out(detector.config_)[:, 0]
-        weights = np.eye(len(self.domains_))[detector.bank_.clip_domains]
-        return np.where(detector.reference_.p_values(own, weights) <= self.false_alarm_rate, -1, 1)
+        sessions = sessions_that_count(detector.bank_, detector._sessions).tolist()
+        clips = detector.bank_.examine_normals(detector.config_, detector.siblings, sessions)
+        p_values = np.empty(len(clips))
+        for code in range(len(self.domains_)):
+            rows = detector.bank_.clip_domains == code
+            ascending = np.sort(clips.scores[rows])
+            below = np.searchsorted(ascending, clips.scores[rows])
+            p_values[rows] = 1 - below / len(ascending)
+        return np.where(is_anomalous(p_values, self.false_alarm_rate), -1, 1)
 
-    def _examine(self, X: Clips) -> tuple[Float64s, Float64s]:
-        """Scores and domain weights."""
+    @property
+    def offset_(self) -> float:
+        """The logarithm of the false-alarm rate: `decision_function` is `score_samples` less it."""
         require_rate(self.false_alarm_rate)  # may have changed since the fit
-        detector = self._fitted()
-        found = detector.bank_.examine(self._embeddings(X, reset=False), detector.config_)
-        return found.scores[:, 0], found.weights
+        return float(np.log(self.false_alarm_rate) + 2 * ROUNDING)
 
     @property
     def thresholds_(self) -> dict[Any, float]:
         """The anomaly score above which a clip of one domain alone is anomalous, by domain."""
         return self._fitted().reference_.domain_thresholds(self.false_alarm_rate)
 
-    @property
-    def offset_(self) -> float:
-        """With one domain ``decision_function`` is ``score_samples - offset_``."""
-        return -max(self.thresholds_.values())
+    def _examine(self, X: Clips) -> ClipScores:
+        detector = self._fitted()
+        clips = detector.bank_.examine(self._embeddings(X), detector.config_)
+        copies = int((clips.distance == 0).sum())
+        if copies:
+            warn(
+                f"{quantity(copies, 'clip')} of {len(clips)} {'is' if copies == 1 else 'are'} in "
+                "the bank, where they find themselves: they look normal whatever they are. Judge "
+                "other clips, or use fit_predict for the clips of the bank."
+            )
+        return clips
+
+    def _embeddings(self, X: Any, *, reset: bool = False) -> Any:
+        if is_by_view(X):  # the bank knows its views
+            return X
+        embeddings = as_embeddings(X)
+        try:
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        except ValueError as error:  # other features, or their names in another order
+            raise InputError(f"{error} Embed clips as the bank's were.") from None
+        return embeddings
+
+    def _bank(self, X: Clips, y: object, domains: Domains | None, **options: Any) -> NormalBank:
+        """The bank of the normals to fit, checked."""
+        _refuse_domains(type(self).__name__, y)
+        require_rate(self.false_alarm_rate)
+        rows, views = join_views(X if is_by_view(X) else self._embeddings(X, reset=True))
+        bank = NormalBank(rows, domains, views=views, **options)
+        self._warn_of_normals(rows, bank)
+        return bank
+
+    def _warn_of_normals(self, rows: Floats, bank: NormalBank) -> None:
+        copies = len(rows) - len(np.unique(rows, axis=0))
+        few = [f"{size} of {name}" for name, size in bank.domain_sizes.items() if size < FEW]
+        if copies:
+            warn(
+                f"{quantity(copies, 'normal')} {'is a copy' if copies == 1 else 'are copies'} of "
+                "others. Copies make the reference scores too low: leave them out."
+            )
+        if few and len(bank.domains) > 1:
+            warn(f"Few normals: {', '.join(few)}. Ten of each domain are a good start.")
 
 
-class DACo(_Detector):
+class DACo(Detector):
     """Anomaly detector with one false-alarm rate for all domains.
 
     Fitting stores normal embeddings; nothing is trained. A clip is anomalous if its p-value,
@@ -134,32 +166,47 @@ class DACo(_Detector):
 
     Parameters
     ----------
-    config : str or ScoreConfig
-        How clips are scored. The default, ``"conf-soft-m0-k1"``, is that of the paper and
-        calibrates each domain by itself; ``"vote"`` is the default of ``daco fit``.
+    config : str or ScoreConfig, default="blend"
+        How clips are scored. ``"conf-soft-m0-k1"`` is the default of the paper.
+    k, m, assignment : optional
+        Replace this part of `config`, for instance in a grid search
+        (:class:`daco.ScoreConfig`).
     false_alarm_rate : float in (0, 1), default=0.1
         The share of normal clips of each domain that may be called anomalous.
-    bands : int, or {view: int}
-        Number of frequency bands in each row of X, which have equal lengths and follow each
-        other. Only ``beam`` configurations use them. A mapping if X is a mapping of views.
+    siblings : "auto" or int
+        How many of its nearest normals of the same domain are hidden from a clip of the bank when
+        its reference score is computed, because they are likely of the same recording
+        (:func:`daco.method.siblings.hide_siblings`). 0 declares that clips are independent.
+        Sessions (`groups`) replace it.
     scorer : detector or {label: detector}, optional
-        A detector of scikit-learn, PyOD or your own that replaces the base score of `config`, or
-        joins its vote. It has ``fit`` and ``score_samples``, or ``decision_function`` with the
-        sign of PyOD. The normals are scored by cross-fitting. With several by label,
-        ``ext-<label>`` configurations use one of them, and a vote uses all.
+        A detector of scikit-learn, PyOD or your own, whose scores replace the base score of
+        `config`. With labels, the configurations ``ext-<label>`` and ``blend+<label>`` use them.
+        The normals are scored by cross-fitting.
+    scorer_higher_is_anomalous : bool, optional
+        The sign of a `scorer` whose class does not tell it; True for PyOD.
+    random_state : int, default=0
+        Seed of the folds of the cross-fitting.
+    n_jobs : int, optional
+        Processes that fit the `scorer`, as in joblib.
 
     Attributes
     ----------
     reference_ : ReferenceScores
         Scores of normals with which clips are compared. After `fit` they are those of the bank,
         each computed without its recording session or its likely siblings, and the rate on new
-        recordings is approximate. After `calibrate` they are those of the new clips.
+        recordings is unknown. After `calibrate` they are those of the new clips.
+    reference_scores_ : (n,)
+        These scores.
     thresholds_ : dict
         The anomaly score above which a clip of one domain alone is anomalous.
+    offset_ : float
+        The logarithm of the false-alarm rate.
     domains_ : tuple
         Domain names in the order of ``domain_weights``.
     bank_ : NormalBank
         The normal clips.
+    config_ : str
+        The configuration.
 
     Examples
     --------
@@ -177,14 +224,27 @@ class DACo(_Detector):
     def __init__(
         self,
         config: str | ScoreConfig = DEFAULT_CONFIG,
+        *,
+        k: int | None = None,
+        m: float | None = None,
+        assignment: str | None = None,
         false_alarm_rate: float = FALSE_ALARM_RATE,
-        bands: Bands | Mapping[str, int] = 1,
+        siblings: str | int = AUTO,
         scorer: Any = None,
+        scorer_higher_is_anomalous: bool | None = None,
+        random_state: int = 0,
+        n_jobs: int | None = None,
     ) -> None:
         self.config = config
+        self.k = k
+        self.m = m
+        self.assignment = assignment
         self.false_alarm_rate = false_alarm_rate
-        self.bands = bands
+        self.siblings = siblings
         self.scorer = scorer
+        self.scorer_higher_is_anomalous = scorer_higher_is_anomalous
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def fit(
         self,
@@ -206,32 +266,45 @@ class DACo(_Detector):
         groups : N texts, optional
             The recording session of each clip. Reference scores are then computed without it.
         """
-        self._refuse_domains(y)
-        require_rate(self.false_alarm_rate)
-        config, scorers = with_scorer(ScoreConfig.parse(self.config), self.scorer)
-        rows, views = self._joined(X)
-        sessions = parse_sessions(groups, len(rows))
-        bank = NormalBank(rows, domains, bands=views, scorers=scorers)
-        return self._fit_bank(bank, config, sessions)
+        parts: dict[str, Any] = {"k": self.k, "m": self.m, "assignment": self.assignment}
+        changes = {name: value for name, value in parts.items() if value is not None}
+        config = replace(ScoreConfig.parse(self.config), **changes)
+        if self.k not in (None, config.k):
+            raise ConfigError(f"{config.name!r} has no number of neighbours: leave k=None.")
+        config, scorers = with_scorer(config, self.scorer)
+        refuse_oracle([config])
+        bank = self._bank(
+            X,
+            y,
+            domains,
+            scorers=scorers,
+            scorer_higher_is_anomalous=self.scorer_higher_is_anomalous,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+        return self._fit_bank(bank, config, parse_sessions(groups, len(bank)))
 
-    def _fit_bank(
-        self, bank: NormalBank, config: ScoreConfig, sessions: Sequence[str] = ()
-    ) -> Self:
-        if config.assignment == "oracle":
-            raise InputError(
-                f"{config.name!r} needs the true domain of each clip, which a detector never has. "
-                "Use its 'soft' or 'hard' form."
-            )
-        reference = reference_for(bank, config, sessions)
+    def _fit_bank(self, bank: NormalBank, config: ScoreConfig, sessions: Sequence[str]) -> Self:
+        reference = reference_for(bank, config, sessions, siblings=self.siblings)
         # All that can fail is behind us: an earlier fit stays whole until here.
-        self.config_ = config.name
+        self._set_fitted(bank, config.name, reference, sessions)
+        self._new: Any = np.zeros((0, bank.dim)), np.zeros(0, np.int32)
+        self._warn_of_rate()
+        return self
+
+    def _set_fitted(
+        self, bank: NormalBank, config: str, reference: ReferenceScores, sessions: Sequence[str]
+    ) -> None:
+        self.config_ = config
         self.bank_ = bank
         self.domains_ = bank.domains
         self.reference_ = reference
         self._sessions = tuple(sessions)
-        self._new = np.zeros((0, bank.dim)), np.zeros(0, np.int32)
-        self._warn_of_rate()
-        return self
+
+    @property
+    def reference_scores_(self) -> Float64s:
+        """The reference scores, (n,)."""
+        return self.reference_.scores
 
     def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
         """Replace reference scores by those of new normals, which do not enter the bank.
@@ -244,155 +317,84 @@ class DACo(_Detector):
             The domain of each clip; by default the one that it fits best. A domain without a new
             clip keeps its reference scores.
         """
-        scores, weights = self._examine(X)
-        codes = weights.argmax(axis=1)
+        check_is_fitted(self, "bank_")
+        clips = self.bank_.examine(self._embeddings(X), self.config_)
+        codes = clips.weights.argmax(axis=1)
         if domains is not None:
-            codes = match_domains(domains, self.domains_, len(scores), "domains")
-        rows = join_views(self._embeddings(X, reset=False), self.bank_.bands)[0]
-        if not self.bank_.nearest(rows)[1].all():
+            codes = match_domains(domains, self.domains_, len(clips), "domains")
+        if not clips.distance.all():
             raise InputError("Some of these clips are in the bank. Calibrate with other clips.")
+        rows = self.bank_.views.rows(X)
         kept = ~np.isin(self._new[1], codes)
+        new_rows = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype)
         new_codes = np.concatenate([self._new[1][kept], codes]).astype(np.int32)
-        self._new = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype), new_codes
-        self.reference_ = reference_for(self.bank_, self.config_, self._sessions, self._new)
+        new = new_rows, new_codes
+        self.reference_ = reference_for(
+            self.bank_, self.config_, self._sessions, new, self.siblings
+        )
+        self._new = new
         self._warn_of_rate()
         return self
+
+    def save(self, path: Location | str, machine: str = "machine") -> None:
+        """Write the detector to a model file, as ``daco fit`` does; `daco.load` reads it."""
+        from daco.detector.model import MachineModel
+
+        check_is_fitted(self, "bank_")
+        if self.bank_._external.labels:
+            raise InputError(
+                "A model file holds no detector. Install it as an entry point of 'daco.scorers'."
+            )
+        MachineModel.from_detector(self, machine).save(path)
 
     def _fitted(self) -> DACo:
         check_is_fitted(self, "bank_")
         return self
 
     def _warn_of_rate(self) -> None:
-        for caution in self.reference_.cautions(self.false_alarm_rate):
-            warnings.warn(caution, DacoWarning, stacklevel=4)
+        for sentence in self.reference_.warnings(self.false_alarm_rate):
+            warn(sentence)
 
 
-class LabelFreeSearch(_Detector):
-    """Choose a configuration for one machine from its normal clips alone.
-
-    It chooses as :func:`daco.method.choice.choose_config` does: the smallest criterion, unless the
-    fixed default is as good within the noise. A veto excludes configurations that detect much
-    fewer pseudo-anomalies than the others (:mod:`daco.method.viability`). After `fit` it scores
-    clips as ``best_detector_`` does.
+def load(path: Location | str) -> DACo:
+    """Read a model file as a detector of embeddings.
 
     Parameters
     ----------
-    configs : iterable of str, ScoreConfig, detector or {label: detector or scores}, optional
-        The candidates; by default the nine of :func:`daco.method.config.blind_pool`. A detector, or
-        held-out scores of the N normals, adds its :func:`daco.method.config.calibrations_of`.
-    n_splits, seed : int
-        Number (200 by default) and seed of the random splits of the criterion.
-    false_alarm_rate : float in (0, 1), default=0.1
-        The rate of ``best_detector_``.
-    bands : int, or {view: int}
-        As for :class:`DACo`.
-    veto : bool
-        Whether configurations that do not detect pseudo-anomalies are excluded from the choice.
+    path : str or Path
+        A file that :meth:`DACo.save` or ``daco fit`` wrote.
 
-    Attributes
-    ----------
-    results_ : pandas.DataFrame
-        ``config``, ``family``, ``criterion`` (mean over splits), ``split_sd`` (over splits),
-        ``rank`` (by the criterion alone), ``pseudo_score`` (how well pseudo-anomalies are detected;
-        chance is 0.5, nan without a veto) and ``vetoed``, in the order of `configs`.
-    best_config_, reason_ : str
-        The chosen configuration, and why it was chosen.
-    best_detector_ : DACo
-        The detector with this configuration.
+    Returns
+    -------
+    DACo
 
     Examples
     --------
-    >>> import daco, numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 8)) + 1
-    >>> X[50:] *= 3
-    >>> search = daco.LabelFreeSearch(["raw-k1", "conf-soft-m0-k1"])
-    >>> search.fit(X, domains=["source"] * 50 + ["target"] * 10).results_.columns.tolist()
-    ['config', 'family', 'criterion', 'split_sd', 'rank', 'pseudo_score', 'vetoed']
+    >>> import daco, numpy as np, tempfile
+    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     daco.DACo().fit(X).save(f"{folder}/press.daco", machine="press")
+    ...     daco.load(f"{folder}/press.daco").predict([X[0] + 0.01, -X[0]])
+    array([ 1, -1])
     """
+    from daco.detector.model import MachineModel
 
-    def __init__(
-        self,
-        configs: Candidates | None = None,
-        n_splits: int = CHOICE_SPLITS,
-        seed: int = 0,
-        false_alarm_rate: float = FALSE_ALARM_RATE,
-        bands: Bands | Mapping[str, int] = 1,
-        veto: bool = True,
-    ) -> None:
-        self.configs = configs
-        self.n_splits = n_splits
-        self.seed = seed
-        self.false_alarm_rate = false_alarm_rate
-        self.bands = bands
-        self.veto = veto
+    model = MachineModel.load(path)
+    detector = DACo(model.config, false_alarm_rate=model.false_alarm_rate, siblings=model.siblings)
+    detector._set_fitted(model.bank, model.config, model.reference, model.sessions)
+    detector._new = model.new_embeddings.reshape(-1, model.bank.dim), model.new_domains
+    if len(model.bank.views.names) == 1:
+        detector.n_features_in_ = model.bank.dim
+    return detector
 
-    def fit(
-        self,
-        X: Clips,
-        y: object = None,
-        *,
-        domains: Domains | None = None,
-        groups: Sequence[str] | None = None,
-    ) -> Self:
-        """Compare the candidates on the normals and fit ``best_detector_``; return the estimator.
 
-        The arguments are those of :meth:`DACo.fit`; the criterion holds out whole sessions.
-        """
-        import pandas as pd
-
-        self._refuse_domains(y)
-        require_rate(self.false_alarm_rate)
-        pool, scorers = parse_pool(blind_pool() if self.configs is None else self.configs)
-        rows, views = self._joined(X)
-        sessions = parse_sessions(groups, len(rows))
-        bank = NormalBank(rows, domains, bands=views, scorers=scorers)
-        choice = choose_config(
-            rows,
-            domains,
-            pool,
-            bands=views,
-            n_splits=self.n_splits,
-            seed=self.seed,
-            veto=self.veto,
-            bank=bank,
-            sessions=sessions,
+def _refuse_domains(estimator: str, y: object) -> None:
+    """Raise an error for domain names that were passed as `y`."""
+    values = np.asarray(y, dtype=object).ravel().tolist()
+    text = next((value for value in values if isinstance(value, str | bytes)), None)
+    if text is not None:
+        text = text.item() if isinstance(text, np.generic) else text  # its plain text
+        raise InputError(
+            f"The second argument of fit is y, which {estimator} ignores, and it holds text such "
+            f"as {text!r}. Pass domains by name: {estimator}().fit(X, domains=domains)."
         )
-        criterion = spread = rank = pseudo = np.full(len(pool), np.nan)
-        if choice.balance is not None:
-            criterion = choice.balance.values[: len(pool)]
-            spread = choice.balance.splits[: len(pool)].std(axis=1)
-            rank = np.argsort(np.argsort(list(choice.criterion.values()), kind="stable")) + 1.0
-        if choice.pseudo is not None:
-            judged = dict(zip(choice.pseudo.configs, choice.pseudo.score.tolist(), strict=True))
-            pseudo = np.array([judged.get(config.name, np.nan) for config in pool])
-        self.results_: pd.DataFrame = pd.DataFrame(
-            {
-                "config": [config.name for config in pool],
-                "family": [config.family for config in pool],
-                "criterion": criterion,
-                "split_sd": spread,
-                "rank": rank,
-                "pseudo_score": pseudo,
-                "vetoed": [config.name in choice.vetoed for config in pool],
-            }
-        )
-        self.best_config_, self.reason_ = choice.config, choice.reason
-        best = ScoreConfig.parse(self.best_config_)
-        scorer = scorers or None if best.base.is_vote else scorers.get(best.base.label)
-        detector = DACo(best.name, self.false_alarm_rate, self.bands, scorer)
-        self.best_detector_ = detector._fit_bank(bank, best, sessions)
-        as_given = rows if is_by_view(X) else X
-        validate_data(self.best_detector_, as_given, reset=True, skip_check_array=True)
-        self.domains_ = bank.domains
-        return self
-
-    def calibrate(self, X: Clips, domains: Domains | None = None) -> Self:
-        """Replace reference scores by those of new normals, as :meth:`DACo.calibrate` does."""
-        self._fitted().calibrate(X, domains)
-        return self
-
-    def _fitted(self) -> DACo:
-        check_is_fitted(self, "best_detector_")
-        detector: DACo = self.best_detector_
-        return detector

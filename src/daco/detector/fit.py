@@ -12,14 +12,22 @@ from typing import Any
 import numpy as np
 
 from daco.compute.processes import outcomes
-from daco.detector.gate import require_few, require_hearing, suspicious_normals
-from daco.detector.model import AUTO, MachineModel, timestamp
-from daco.detector.normals import Normals
-from daco.detector.thresholds import FALSE_ALARM_RATE
+from daco.detector.decision import FALSE_ALARM_RATE
+from daco.detector.gate import require_detection, require_few, suspicious_normals
+from daco.detector.model import MachineModel, timestamp
+from daco.detector.ranges import ranges_of
+from daco.embedding.normals import Normals
 from daco.errors import DacoError
+from daco.method.bank import NormalBank
+from daco.method.config import DEFAULT_CONFIG
 from daco.method.coreset import choose_normals
 from daco.method.distances import equal_views
+from daco.method.selection import choose_config
+from daco.method.siblings import AUTO
 from daco.validation import Indices, as_float32
+
+CHOOSE = "choose"
+"""In place of a configuration: the label-free choice among `daco.method.config.blind_pool`."""
 
 _RECORDED = 100  # suspicious normals that a model names
 _KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
@@ -28,55 +36,54 @@ _KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send t
 def fit_machines(
     machines: Sequence[Normals],
     *,
-    config: str = AUTO,
+    config: str = DEFAULT_CONFIG,
     false_alarm_rate: float = FALSE_ALARM_RATE,
+    siblings: int | str = AUTO,
     max_normals: int | None = None,
     keep_suspicious: bool = False,
     pool: Executor | None = None,
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
-    """Fit a model for each machine, and yield each as soon as it is finished.
+    """Fit a model for each machine, and yield its position and the model, or the error.
+
+    Models come as soon as they are finished, and do not depend on the workers.
 
     Parameters
     ----------
     machines : sequence of Normals
         The normals of each machine. They are sent to workers as these become free.
-    config, false_alarm_rate
+    config : str
+        A configuration, or ``"choose"`` to choose one for each machine
+        (:func:`daco.method.selection.choose_config`).
+    false_alarm_rate, siblings
         As in :meth:`MachineModel.fit`.
     max_normals : int, optional
         Reduce each machine to this many normals (:func:`daco.method.coreset.choose_normals`).
         ``thinned_from`` in the provenance of the model records how many there were.
     keep_suspicious : bool
-        Whether to use normals that :func:`daco.detector.gate.suspicious_normals` finds; by default
-        they are left out. The provenance lists their names as ``kept`` or ``left_out``.
+        Whether to use normals that :func:`daco.detector.gate.suspicious_normals` finds. The
+        provenance lists their names as ``kept`` or ``left_out``.
     pool : Executor, optional
         A :func:`daco.compute.processes.worker_pool`; None works in this process.
-
-    Yields
-    ------
-    index : int
-        The position of the machine in `machines`.
-    model : MachineModel or DacoError
-        The model, or the error of its normals. The model does not depend on the workers.
 
     Examples
     --------
     >>> import numpy as np
     >>> from daco.detector.fit import fit_machines
-    >>> from daco.detector.normals import Normals
+    >>> from daco.embedding.normals import Normals
     >>> X = np.random.default_rng(0).normal(size=(2, 60, 8)).astype(np.float32) + 1
     >>> domains, names = ("old",) * 50 + ("new",) * 10, tuple(map(str, range(60)))
     >>> fleet = [Normals(m, x, domains, names, None, {}) for m, x in zip(("fan", "pump"), X)]
     >>> dict(fit_machines(fleet, config="raw-k1"))[1]
     MachineModel('pump', raw-k1: 10 new and 50 old clips, 8-d, rate 0.1)
     """
-    # One time for all of them, and that of this computer.
     fit = partial(
         _fit,
         config=config,
-        rate=false_alarm_rate,
-        created=timestamp(),
         max_normals=max_normals,
         keep_suspicious=keep_suspicious,
+        created=timestamp(),  # one time for all of them, and that of this computer
+        false_alarm_rate=false_alarm_rate,
+        siblings=siblings,
     )
     items = ((index, (normals,)) for index, normals in enumerate(machines))
     for index, outcome in outcomes(pool, fit, items):
@@ -84,58 +91,55 @@ def fit_machines(
             yield index, type(outcome)(f"{machines[index].machine}: {outcome}")
             continue
         model_fields, rows = outcome
-        normals = machines[index] if rows is None else machines[index].take(rows)
-        vectors = as_float32(normals.embeddings, "embeddings")
-        yield (
-            index,
-            MachineModel(
-                **model_fields,
-                embeddings=vectors,
-                clip_names=normals.names,
-                clip_sha256=normals.sha256s,
-            ),
-        )
+        normals = machines[index].take(rows)
+        embeddings = as_float32(normals.embeddings, "embeddings")
+        model_fields |= dict(zip(_KNOWN, (embeddings, normals.names, normals.sha256s), strict=True))
+        yield index, MachineModel(**model_fields)
 
 
 def _fit(
     normals: Normals,
     *,
     config: str,
-    rate: float,
-    created: str,
     max_normals: int | None,
     keep_suspicious: bool,
-) -> tuple[dict[str, Any], Indices | None]:
-    """The fields of a model except vectors and names, and the rows that it has, if not all."""
+    created: str,
+    **options: Any,
+) -> tuple[dict[str, Any], Indices]:
+    """The fields of a model except vectors and names, and the rows that it has."""
     origin: dict[str, Any] = {"created": created} | normals.origin
-    rows: Indices | None = None
-    if found := suspicious_normals(normals):
-        listed = {normals.names[row]: reason for row, reason in found.items()}
+    rows = np.arange(len(normals))
+    if suspicious := suspicious_normals(normals):
+        listed = {normals.names[row]: reason for row, reason in suspicious.items()}
         origin["kept" if keep_suspicious else "left_out"] = dict(islice(listed.items(), _RECORDED))
-    if found and not keep_suspicious:
-        require_few(normals, found)
-        rows = np.delete(np.arange(len(normals)), list(found))
-        normals = normals.take(rows)
-    ranges = normals.ranges()
-    if max_normals is not None and len(normals) > max_normals:
-        vectors = equal_views(normals.embeddings, normals.bands)
-        chosen = choose_normals(vectors, list(normals.domains), max_normals)
-        origin["thinned_from"] = len(normals)
-        normals, rows = normals.take(chosen), chosen if rows is None else rows[chosen]
+        if not keep_suspicious:
+            require_few(normals, suspicious)
+            rows = np.delete(rows, list(suspicious))
+    good = normals.take(rows)
+    ranges = ranges_of(good)
+    if max_normals is not None and len(good) > max_normals:
+        origin["thinned_from"] = len(good)
+        vectors = equal_views(good.embeddings, good.views)
+        chosen = choose_normals(vectors, list(good.domains), max_normals)
+        good, rows = good.take(chosen), rows[chosen]
+    if config == CHOOSE:
+        bank = NormalBank(good.embeddings, list(good.domains), views=good.views)
+        choice = choose_config(bank, sessions=good.sessions)
+        config, options["reason"] = choice.config, choice.reason
+        options["selection"] = choice.to_dict()
     model = MachineModel.fit(
-        normals.embeddings,
-        list(normals.domains),
-        machine=normals.machine,
-        frontend=normals.frontend,
-        clip_names=normals.names,
+        good.embeddings,
+        list(good.domains),
+        machine=good.machine,
         config=config,
-        false_alarm_rate=rate,
-        provenance=origin,
-        bands=normals.bands,
+        groups=good.sessions,
+        views=good.views,
+        frontend=good.frontend,
+        clip_names=good.names,
         ranges=ranges,
-        groups=normals.sessions,
+        provenance=origin,
+        **options,
     )
-    require_hearing(model)
-    return {
-        each.name: getattr(model, each.name) for each in fields(model) if each.name not in _KNOWN
-    }, rows
+    require_detection(model)
+    names = [each.name for each in fields(model) if each.name not in _KNOWN]
+    return {name: getattr(model, name) for name in names}, rows

@@ -15,17 +15,15 @@ from scipy.spatial.distance import cdist
 
 from daco.audio.quality import length_reasons
 from daco.backbones.levels import CENTRES
-from daco.data.views import Bands, Views
+from daco.data.views import Views
 from daco.detector.model import MachineModel
-from daco.detector.modelcheck import scorers_of
-from daco.detector.normals import Normals
 from daco.detector.ranges import check_levels, rate_reasons
 from daco.detector.reference import sessions_that_count
+from daco.embedding.normals import Normals
 from daco.errors import DataError
-from daco.method.config import RAW_CONFIG
+from daco.method.config import RAW_CONFIG, ScoreConfig
 from daco.method.distances import cosine_distances, equal_views, unit_rows
-from daco.method.pseudo_anomalies import moved_normals
-from daco.method.siblings import likely_siblings, scores_of_normals
+from daco.method.viability import moved_normals
 from daco.text import name_list, quantity
 from daco.validation import Float64s, Floats, encode_domains
 
@@ -47,11 +45,8 @@ _LEAST = 1e-2  # times, for copies
 _SAMPLE = 512  # normals of a domain whose distances from each other are looked at
 _BLOCK = 1024
 _LISTED = 10
-_TOO_FEW = "Some of the normals are unlike the others, or there are too few: record more."
-_DEAF = (
-    "Its scorer does not notice their direction: normalise vectors in it, or choose another one."
-)
-_MOVED = (4.0, 16.0, 64.0)  # distances that faults may have, in usual distances between neighbours
+_STRENGTHS = (4.0, 16.0, 64.0)  # distances of faults, in usual distances between neighbours
+_THAN_USUAL = "times farther from the others than they are from each other"
 
 
 def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
@@ -75,39 +70,27 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
     --------
     >>> import numpy as np
     >>> from daco.detector.gate import suspicious_normals
-    >>> from daco.detector.normals import Normals
+    >>> from daco.embedding.normals import Normals
     >>> X = np.random.default_rng(0).normal(size=(10, 16)).astype(np.float32) + 3
     >>> X[3], X[7] = -X[3], X[1]
     >>> names = tuple(f"{row}.wav" for row in range(10))
     >>> suspicious_normals(Normals("fan", X, ("new",) * 10, names, None, {}))[7]
     'copy: of 1.wav'
     """
-    found = _bad_recordings(normals, known)
+    reasons = _bad_recordings(normals, known)
     if known is None:
-        found |= {row: f"copy: of {name}" for row, name in find_copies(normals).items()}
+        reasons |= {row: f"copy: of {name}" for row, name in find_copies(normals).items()}
     else:
-        guards = check_levels(known.ranges, normals.levels, len(normals))
-        for row, guard in enumerate(guards):
+        for row, guard in enumerate(check_levels(known.ranges, normals.levels, len(normals))):
             if guard is not None and normals.domains[row] in known.domains:
-                found.setdefault(row, guard.reason)
-    good = np.array([row for row in range(len(normals)) if row not in found], np.intp)
-    if len(good):
-        X, labels = normals.embeddings[good], [normals.domains[row] for row in good]
-        if known is not None:
-            X = np.concatenate([X, known.embeddings])
-            labels += [known.domains[code] for code in known.clip_domains]
-        told = "times farther from the others than they are from each other"
-        for row, times in zip(good.tolist(), oddness(X, labels, normals.bands), strict=False):
-            if times > FAR:
-                found[row] = f"unlike: {times:.1f} {told}"
-        if normals.levels is not None:
-            levels = normals.levels[good, 1 : 1 + len(CENTRES)]
-            shapes = levels - levels.mean(axis=1, keepdims=True)
-            times_in_bands = _times_farther(shapes, labels[: len(good)], cdist)
-            for row, times in zip(good.tolist(), times_in_bands, strict=True):
-                if times > FAR_IN_BANDS:
-                    found.setdefault(row, f"unlike: in its octave bands {times:.1f} {told}")
-    return dict(sorted(found.items()))
+                reasons.setdefault(row, guard.reason)
+    good = [row for row in range(len(normals)) if row not in reasons]
+    for row, times, in_bands in zip(good, *_farther(normals.take(good), known), strict=True):
+        if times > FAR:
+            reasons[row] = f"unlike: {times:.1f} {_THAN_USUAL}"
+        elif in_bands > FAR_IN_BANDS:
+            reasons[row] = f"unlike: in its octave bands {in_bands:.1f} {_THAN_USUAL}"
+    return dict(sorted(reasons.items()))
 
 
 def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, str]:
@@ -140,31 +123,45 @@ def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, s
 def find_copies(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
     """Clips with the bytes or vectors of an earlier one, or of a model's, and the name of that."""
     first: dict[bytes | str, str] = {}
-    found: dict[int, str] = {}
-    banks = [(normals.embeddings, normals.sha256s, normals.names)]
     if known is not None:
-        banks.insert(0, (known.embeddings, known.clip_sha256, known.clip_names))
-    for vectors, hashes, names in banks:
-        found.clear()
-        for row, vector in enumerate(equal_views(vectors, normals.bands)):
-            keys = [vector.tobytes(), *filter(None, hashes[row : row + 1])]
-            earlier = next((first[key] for key in keys if key in first), None)
-            if earlier is not None:
-                found[row] = earlier
-            for key in keys:
-                first.setdefault(key, names[row])
-    return found
+        for row, vector in enumerate(equal_views(known.embeddings, known.views)):
+            for key in (vector.tobytes(), *known.clip_sha256[row : row + 1]):
+                first[key] = known.clip_names[row]
+    copies: dict[int, str] = {}
+    for row, vector in enumerate(equal_views(normals.embeddings, normals.views)):
+        keys = [vector.tobytes(), *filter(None, normals.sha256s[row : row + 1])]
+        earlier = [first[key] for key in keys if key in first]
+        if earlier:
+            copies[row] = earlier[0]
+        for key in keys:
+            first.setdefault(key, normals.names[row])
+    return copies
 
 
-def oddness(X: Floats, domains: Sequence[str], bands: Bands = 1) -> Float64s:
+def _farther(normals: Normals, known: MachineModel | None) -> tuple[Float64s, Float64s]:
+    """How many times farther each normal is than usual, by its vector and by its octave bands."""
+    X, labels, in_bands = normals.embeddings, list(normals.domains), np.zeros(len(normals))
+    if normals.levels is not None and len(normals):
+        levels = normals.levels[:, 1 : 1 + len(CENTRES)]
+        in_bands = _times_farther(levels - levels.mean(axis=1, keepdims=True), labels, cdist)
+    if known is not None:
+        X = np.concatenate([X, known.embeddings])
+        labels += [known.domains[code] for code in known.clip_domains]
+    times = oddness(X, labels, normals.views) if len(normals) else in_bands
+    return times[: len(normals)], in_bands
+
+
+def oddness(X: Floats, domains: Sequence[str], views: Views | None = None) -> Float64s:
     """How far each normal is from the others, where 1 is what two of its domain usually are.
 
     The distance to the second nearest normal of any domain, over the median distance between two
     normals of its domain (chords between unit vectors); the geometric mean over views. It is 0 in
     domains with fewer than `FEWEST` normals.
     """
-    views = bands.split(X) if isinstance(bands, Views) else [X]
-    squares = np.array([_times_farther(unit_rows(v), domains, cosine_distances) for v in views])
+    parts = [X] if views is None else views.split(X)
+    squares = np.array(
+        [_times_farther(unit_rows(part), domains, cosine_distances) for part in parts]
+    )
     return np.exp(0.5 * np.log(np.maximum(squares, _LEAST)).mean(axis=0)) * (squares[0] > 0)
 
 
@@ -176,16 +173,16 @@ def _times_farther(
     second, near = np.empty(len(rows)), min(1, len(rows) - 1)
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
-        found = distances(block, rows)
-        found[np.arange(len(block)), start + np.arange(len(block))] = np.inf
-        second[start : start + len(block)] = np.partition(found, near, axis=1)[:, near]
+        among = distances(block, rows)
+        among[np.arange(len(block)), start + np.arange(len(block))] = np.inf
+        second[start : start + len(block)] = np.partition(among, near, axis=1)[:, near]
     times = np.zeros(len(rows))
     for code in range(codes.max() + 1):
-        mine = np.flatnonzero(codes == code)
-        some = rows[mine[:: -(-len(mine) // _SAMPLE)]]
-        if len(mine) >= FEWEST:
+        members = np.flatnonzero(codes == code)
+        if len(members) >= FEWEST:
+            some = rows[members[:: -(-len(members) // _SAMPLE)]]
             usual = float(np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
-            times[mine] = np.maximum(second[mine] / usual, _LEAST) if usual > 0 else 1.0
+            times[members] = np.maximum(second[members] / usual, _LEAST) if usual > 0 else 1.0
     return times
 
 
@@ -193,42 +190,44 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
     """Raise `DataError` where more than a third of the normals of a domain are suspicious."""
     sizes = Counter(normals.domains)
     for domain, count in Counter(normals.domains[row] for row in suspicious).items():
-        if count > MOST * sizes[domain]:
-            alike: dict[str, list[str]] = {}
-            for row, reason in suspicious.items():
-                if normals.domains[row] == domain:
-                    alike.setdefault(reason, []).append(normals.names[row])
-            listed = [f"{name_list(names)} ({reason})" for reason, names in alike.items()]
-            raise DataError(
-                f"{count} of {quantity(sizes[domain], 'normal')} of {domain} "
-                f"{'is' if count == 1 else 'are'} suspicious, more than a third: "
-                f"{name_list(listed, _LISTED)}. Listen to them, and record or choose other "
-                "normals. If the machine really sounds like this, pass --keep-suspicious."
-            )
+        if count <= MOST * sizes[domain]:
+            continue
+        alike: dict[str, list[str]] = {}
+        for row, reason in suspicious.items():
+            if normals.domains[row] == domain:
+                alike.setdefault(reason, []).append(normals.names[row])
+        listed = [f"{name_list(names)} ({reason})" for reason, names in alike.items()]
+        raise DataError(
+            f"{count} of {quantity(sizes[domain], 'normal')} of {domain} "
+            f"{'is' if count == 1 else 'are'} suspicious, more than a third: "
+            f"{name_list(listed, _LISTED)}. Listen to them, and record or choose other "
+            "normals. If the machine really sounds like this, pass --keep-suspicious."
+        )
 
 
-def require_hearing(model: MachineModel) -> None:
+def require_detection(model: MachineModel) -> None:
     """Raise `DataError` where nothing far from a domain's normals is anomalous to the model.
 
     Normals are moved (`moved_normals`) by 4, 16 and 64 times the usual distance between nearest
     normals. Those that end up that far from all normals are taken for faults.
     """
-    codes = model.clip_domains
-    by_domain = [np.flatnonzero(codes == code) for code in range(len(model.domains))]
-    rows = np.concatenate([mine[:: -(-len(mine) // _SAMPLE)] for mine in by_domain])
-    vectors = equal_views(model.embeddings, model.bands)[rows]
-    labels = np.array(model.domains)[codes[rows]]
-    moved = moved_normals(vectors, labels, strengths=_MOVED, repeats=1)
+    labels = np.array(model.domains)[model.clip_domains]
+    moved = moved_normals(
+        model.embeddings, labels, views=model.views, strengths=_STRENGTHS, repeats=1
+    )
     scored = model.score(moved.vectors)
-    usual = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
-    for name, mine in zip(model.domains, by_domain, strict=True):
-        far = scored.nearest_distance > _MOVED[0] * np.median(usual[mine])
-        far &= moved.domains[moved.origin] == name
-        if far.any() and not scored.alarms[far].any():
+    nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
+    for name in model.domains:
+        is_far = scored.distance > _STRENGTHS[0] * np.median(nearest[labels == name])
+        is_far &= moved.domains[moved.origin] == name
+        if is_far.any() and not scored.alarms[is_far].any():
+            remedy = "Some normals are unlike the others, or there are too few: record more."
+            if ScoreConfig.parse(model.config).base.labels:
+                remedy = "Its scorer ignores their direction: normalise vectors in it."
             raise DataError(
-                f"The model finds nothing anomalous in {name}, not even {int(far.sum())} vectors "
-                f"{_MOVED[0]:g} to {_MOVED[-1]:g} times as far from the normals as these are from "
-                f"each other. {_DEAF if scorers_of(model.config) else _TOO_FEW}"
+                f"The model finds nothing anomalous in {name}, not even {int(is_far.sum())} "
+                f"vectors {_STRENGTHS[0]:g} to {_STRENGTHS[-1]:g} times as far from the normals as "
+                f"these are from each other. {remedy}"
             )
 
 
@@ -238,7 +237,7 @@ class NormalRow:
 
     ``row`` is its place in the model, ``session`` "" where it is not known. ``score`` is that of
     a clip that is new to the model, with its session or likely siblings hidden; ``p_value`` the
-    share of its domain's normals that score as high. ``remark`` is a reason for suspicion or "".
+    share of its domain's normals that score as high. ``warning`` is a reason for suspicion or "".
     """
 
     row: int
@@ -248,7 +247,7 @@ class NormalRow:
     nearest_distance: float
     score: float
     p_value: float
-    remark: str
+    warning: str
 
 
 def list_normals(model: MachineModel) -> list[NormalRow]:
@@ -262,31 +261,24 @@ def list_normals(model: MachineModel) -> list[NormalRow]:
     >>> X = np.random.default_rng(0).normal(size=(20, 16)) + 3
     >>> X[5] *= -1
     >>> first = list_normals(MachineModel.fit(X, machine="press", config="raw-k1"))[0]
-    >>> first.name, first.p_value, first.remark.partition(":")[0]
+    >>> first.name, first.p_value, first.warning.partition(":")[0]
     ('5', 0.05, 'unlike')
     """
     labels = tuple(model.domains[code] for code in model.clip_domains)
-    hashes, sessions = model.clip_sha256, model.sessions or ("",) * len(model)
-    normals = Normals(
-        model.machine, model.embeddings, labels, model.clip_names, None, {}, model.bands, hashes
-    )
-    remarks = {model.clip_names[row]: text for row, text in suspicious_normals(normals).items()}
-    if isinstance(kept := model.provenance.get("kept"), dict):
-        remarks |= kept
-    siblings = likely_siblings(model.bank)
-    hidden = sessions_that_count(model.bank, model.sessions)
-    scores = scores_of_normals(model.bank, model.config, siblings, hidden)
-    codes = model.clip_domains
-    own = [np.sort(scores[codes == code]) for code in range(len(model.domains))]
-    p_values = [
-        (len(own[code]) - int(np.searchsorted(own[code], score))) / len(own[code])
-        for code, score in zip(codes, scores, strict=True)
-    ]
+    clips = model.embeddings, labels, model.clip_names
+    normals = Normals(model.machine, *clips, None, {}, model.views, model.clip_sha256)
+    warnings = {model.clip_names[row]: text for row, text in suspicious_normals(normals).items()}
+    kept = model.provenance.get("kept")
+    if isinstance(kept, dict):
+        warnings |= kept
+    sessions = sessions_that_count(model.bank, model.sessions).tolist()
+    scores = model.bank.examine_normals(model.config, model.siblings, sessions).scores
     nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
-    numbers = zip(nearest.tolist(), scores.tolist(), p_values, strict=True)
-    texts = zip(model.clip_names, labels, sessions, strict=True)
-    listed = [
-        NormalRow(row, *text, *figures, str(remarks.get(text[0], "")))
-        for row, (text, figures) in enumerate(zip(texts, numbers, strict=True))
-    ]
-    return sorted(listed, key=lambda each: (not each.remark, each.p_value, -each.nearest_distance))
+    listed = []
+    for row, (name, label) in enumerate(zip(model.clip_names, labels, strict=True)):
+        others = scores[model.clip_domains == model.clip_domains[row]]
+        session = model.sessions[row] if model.sessions else ""
+        distance, score = float(nearest[row]), float(scores[row])
+        p_value, warning = float((others >= score).mean()), str(warnings.get(name, ""))
+        listed.append(NormalRow(row, name, label, session, distance, score, p_value, warning))
+    return sorted(listed, key=lambda each: (not each.warning, each.p_value, -each.nearest_distance))

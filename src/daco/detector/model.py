@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -16,107 +16,86 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.views import Bands, Views, join_views
+from daco.data.views import ONE_VIEW, Views, join_views
 from daco.detector import modelfile
-from daco.detector.modelcheck import (
+from daco.detector.decision import (
+    FALSE_ALARM_RATE,
+    ReferenceScores,
+    expected_rates,
+    is_anomalous,
+    require_rate,
+)
+from daco.detector.modelfields import (
     check_fields,
-    read_file,
+    reference_fields,
     require_bank_size,
     require_usable,
     scorers_of,
 )
-from daco.detector.reference import (
-    ReferenceScores,
-    basis_in_words,
-    expected_rates,
-    parse_sessions,
-    reference_fields,
-)
-from daco.detector.thresholds import FALSE_ALARM_RATE, require_rate
+from daco.detector.reference import basis_in_words, parse_sessions
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
-from daco.method.config import RECOMMENDED_CONFIG, WHY_RECOMMENDED, ScoreConfig
-from daco.validation import Float64s, as_float32
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
+from daco.method.engine import ClipScores
+from daco.method.siblings import AUTO
+from daco.validation import Bools, Float32s, Float64s, as_float32
 from daco.version import __version__
 
-AUTO = "auto"  # chooses among daco.method.config.blind_pool()
-RECOMMENDED = "recommended"  # daco.method.config.RECOMMENDED_CONFIG
 
-_ARRAYS = (
-    *("embeddings", "clip_domains", "reference_scores", "reference_domains"),
-    *("new_embeddings", "new_domains"),
-)
-
-
-@dataclass(frozen=True, eq=False)
-class ClipScores:
-    """The scores of n clips; higher is more anomalous.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClipVerdicts(ClipScores):
+    """The scores of n clips, and the decisions on them.
 
     Attributes
     ----------
-    scores, p_values, alarms : (n,)
-        A p-value is about the share of normals that score as high. `alarms` is True for an
-        anomalous clip, whose p-value is at most the false-alarm rate.
-    weights : (n, G) float64
-        How strongly each clip belongs to each domain.
-    nearest, nearest_distance : (n,) int, (n,) float64
-        Row of the most similar normal, and its cosine distance.
+    p_values, alarms : (n,)
+        About the share of normals that score as high, and whether it is at most the rate.
+    extrapolated : (n,) bool
+        Whether the p-value is smaller than the reference scores support.
     far : (n,) bool
-        Whether that distance is larger than any between a normal and its nearest other one.
-    normal_scores : (n, members) or None
-        The scores of the members of a vote.
+        Whether `distance` is larger than any between a normal and its nearest other one.
     """
 
-    scores: Float64s
     p_values: Float64s
-    alarms: NDArray[np.bool_]
-    weights: Float64s
-    nearest: NDArray[np.intp]
-    nearest_distance: Float64s
-    far: NDArray[np.bool_]
-    normal_scores: Float64s | None = None
-
-    def __len__(self) -> int:
-        return len(self.scores)
+    alarms: Bools
+    extrapolated: Bools
+    far: Bools
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class MachineModel:
     """The detector of one machine, made by `fit` or `load`; immutable.
 
     Attributes
     ----------
-    machine, config : str
-        The name of the machine, and how clips are scored, such as ``conf-soft-m0-k1``.
+    machine, config, reason : str
+        The machine, how clips are scored (such as ``blend``), and why in this way.
+    embeddings, views : (N, D) float32, Views
+        Embeddings of the normals, and which columns belong to which view.
     frontend : Frontend or None
         How recordings become embeddings; None for embeddings of your own.
-    embeddings : (N, D) float32
-        Embeddings of the normals.
     domains, clip_domains : tuple of str, (N,) int
         Sorted names of the domains, and the index of each normal's domain.
-    clip_names, clip_sha256 : tuple of str
-        Name and SHA-256 of the recording of each normal; an unknown hash is ``""``.
-    reference_scores, reference_domains : (n,) float64, (n,) int
-        The reference scores and their domains.
-    false_alarm_rate : float
-        A clip whose p-value is at most this rate is anomalous.
-    reason : str
-        Why this configuration was chosen.
-    provenance : dict
-        ``created``, ``daco_version``, the origin, the selection, the updates.
-    bands : int or Views
-        Number of equal bands in each embedding, for ``beam`` configurations, or its views.
-    sessions : tuple of str
-        Recording session of each normal, ``""`` if unknown; empty if none is known.
+    clip_names, clip_sha256, sessions : N texts
+        Recording of each normal, its hash and its session; ``""``, or no text at all, if unknown.
+    siblings : "auto" or int
+        How many similar normals are hidden from a normal that is scored as if it were new.
     new_embeddings, new_domains, new_names
         Normals that are not in the bank; their domains take reference scores from them.
+    reference_scores, reference_domains : (n,) float64, (n,) int
+        What clips are judged against.
     basis : {domain: dict}
-        The origin of the reference scores of each domain: ``kind``, ``clips`` and ``when``.
-    ranges : dict, optional
+        Origin of the references of a domain: ``kind``, ``clips``, ``when``, and for the kinds that
+        have them ``sessions``, ``support`` and ``siblings``.
+    false_alarm_rate : float
+        A clip whose p-value is at most this rate is anomalous.
+    ranges : dict or None
         The ranges of sound levels of the normals.
+    provenance : dict
+        ``created``, ``daco_version``, the origin, the selection, the updates.
 
     Examples
     --------
@@ -124,40 +103,40 @@ class MachineModel:
     >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
     >>> model
-    MachineModel('press', conf-soft-m0-k1: 10 new and 50 old clips, 16-d, rate 0.1)
+    MachineModel('press', blend: 10 new and 50 old clips, 16-d, rate 0.1)
     >>> model.score(np.stack([X[0], -X[0]])).alarms
     array([False,  True])
-    >>> model.at_rate(0.2).thresholds["old"] < model.thresholds["old"]
-    True
     """
 
     machine: str
     config: str
+    reason: str
     frontend: Frontend | None
-    embeddings: NDArray[np.float32]
+    embeddings: Float32s
+    views: Views
     domains: tuple[str, ...]
     clip_domains: NDArray[np.int32]
     clip_names: tuple[str, ...]
+    clip_sha256: tuple[str, ...]
+    sessions: tuple[str, ...]
+    siblings: int | str
+    new_embeddings: Float32s
+    new_domains: NDArray[np.int32]
+    new_names: tuple[str, ...]
     reference_scores: Float64s
     reference_domains: NDArray[np.int32]
     basis: Mapping[str, Mapping[str, Any]]
     false_alarm_rate: float
-    reason: str
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    bands: Bands = 1
-    clip_sha256: tuple[str, ...] = ()
-    sessions: tuple[str, ...] = ()
-    new_embeddings: NDArray[np.float32] = field(default_factory=lambda: _empty(0, 0))
-    new_domains: NDArray[np.int32] = field(default_factory=lambda: _empty(0).astype(np.int32))
-    new_names: tuple[str, ...] = ()
-    ranges: Mapping[str, Any] | None = None
+    ranges: Mapping[str, Any] | None
+    provenance: Mapping[str, Any]
 
     def __post_init__(self) -> None:
         check_fields(vars(self))
-        for name in _ARRAYS:
-            view = getattr(self, name).view()
-            view.flags.writeable = False
-            object.__setattr__(self, name, view)
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.ndarray):
+                view = value.view()
+                view.flags.writeable = False
+                object.__setattr__(self, name, view)
 
     @classmethod
     def fit(
@@ -166,17 +145,20 @@ class MachineModel:
         domains: Domains | None = None,
         *,
         machine: str,
+        config: str | ScoreConfig = DEFAULT_CONFIG,
+        reason: str = "",
+        selection: Mapping[str, Any] | None = None,
+        false_alarm_rate: float = FALSE_ALARM_RATE,
+        siblings: int | str = AUTO,
+        groups: Sequence[str] | None = None,
+        views: Views | None = None,
         frontend: Frontend | None = None,
         clip_names: Sequence[str] | None = None,
-        config: str | ScoreConfig = AUTO,
-        false_alarm_rate: float = FALSE_ALARM_RATE,
-        provenance: Mapping[str, Any] | None = None,
-        bands: Bands | Mapping[str, int] | None = None,
         clip_sha256: Sequence[str] = (),
-        groups: Sequence[str] | None = None,
         ranges: Mapping[str, Any] | None = None,
+        provenance: Mapping[str, Any] | None = None,
     ) -> MachineModel:
-        """Fit a model to normal clips.
+        """Fit a model to normal clips; parameters that are not listed are attributes.
 
         Parameters
         ----------
@@ -184,68 +166,74 @@ class MachineModel:
             Embeddings of the normals, stored as float32.
         domains : N labels, optional
             The domain of each clip; by default one domain, ``"all"``.
-        machine : str
-            The name of the machine.
-        frontend : Frontend, optional
-            How `X` was computed. Without it the model scores embeddings, but no recordings.
-        clip_names, clip_sha256 : N texts, optional
-            Name (by default the row number) and SHA-256 of each recording.
-        config : str or ScoreConfig
-            ``"auto"``, the default, is :func:`daco.method.choice.choose_config`, or
-            ``"recommended"`` for several views. ``"recommended"`` is ``"vote"``.
-        false_alarm_rate : float in (0, 1), default=0.1
-            The share of normals of each domain that may be called anomalous.
-        provenance : mapping, optional
-            Stored with the model; ``created`` overrides the time (``$SOURCE_DATE_EPOCH`` or now).
-        bands : int, Views or {view: int}, optional
-            How embeddings are divided, as in :class:`daco.NormalBank`.
         groups : N texts, optional
             Recording session of each clip, ``""`` if unknown.
-        ranges : mapping, optional
-            The ranges of sound levels of the normals.
+        provenance, selection : mapping, optional
+            Stored with the model: ``created`` overrides the time (``$SOURCE_DATE_EPOCH`` or now),
+            and the selection says in detail why the configuration was chosen.
         """
-        from daco.method.choice import choose_config
-
         require_rate(false_alarm_rate)
-        rows, views = join_views(X, bands)
+        parsed = require_usable(config)
+        reason = reason or ("the default" if parsed.name == DEFAULT_CONFIG else "named by the user")
+        rows, views = join_views(X, views)
         embeddings = as_float32(rows, "X")
         require_bank_size(len(embeddings))
-        bank = NormalBank(embeddings, domains, bands=views)
+        bank = NormalBank(embeddings, domains, views=views)
         sessions = parse_sessions(groups, len(embeddings))
-        selection = None
-        if config == AUTO and len(bank.views) == 1:
-            choice = choose_config(
-                embeddings, domains, bands=bank.bands, bank=bank, sessions=sessions
-            )
-            name, reason, selection = choice.config, choice.reason, choice.to_dict()
-        elif config in (AUTO, RECOMMENDED):
-            name, reason = RECOMMENDED_CONFIG, WHY_RECOMMENDED
-        else:
-            name, reason = require_usable(config), "named by the user"
         given = dict(provenance or {})
         model = cls(
             machine=machine,
-            config=name,
+            config=parsed.name,
+            reason=reason,
             frontend=frontend,
             embeddings=embeddings,
+            views=views,
             clip_names=parse_names(clip_names, len(embeddings)),
+            clip_sha256=tuple(clip_sha256),
+            sessions=sessions,
+            siblings=siblings,
+            new_embeddings=embeddings[:0],
+            new_domains=np.zeros(0, np.int32),
+            new_names=(),
             false_alarm_rate=float(false_alarm_rate),
-            reason=reason,
+            ranges=ranges,
             provenance={
                 "created": given.pop("created", None) or timestamp(),
                 "daco_version": __version__,
                 **given,
-                **({"scorers": scorers} if (scorers := scorers_of(name)) else {}),
-                "selection": selection,
+                "scorers": scorers_of(parsed),
+                "selection": None if selection is None else dict(selection),
                 "updates": [],
             },
-            bands=bank.bands,
-            clip_sha256=tuple(clip_sha256),
-            sessions=sessions,
-            ranges=ranges,
-            **reference_fields(bank, name, sessions),
+            **reference_fields(bank, parsed, siblings, sessions),
         )
         return model.with_bank(bank)
+
+    @classmethod
+    def from_detector(cls, detector: Any, machine: str) -> MachineModel:
+        """Make the model of a fitted :class:`daco.DACo`, with unit vectors in float32."""
+        bank, (new, codes) = detector.bank_, detector._new
+        rows = np.hstack([view.unit for view in bank._banks])[np.argsort(bank._order)]
+        names = np.array([str(name) for name in bank.domains])
+        model = cls.fit(
+            rows,
+            names[bank.clip_domains],
+            machine=machine,
+            config=detector.config_,
+            false_alarm_rate=detector.false_alarm_rate,
+            siblings=detector.siblings,
+            groups=detector._sessions or None,
+            views=bank.views,
+        )
+        if not len(new):
+            return model
+        rows, labels = as_float32(new, "X"), names[codes].tolist()
+        numbers = np.array([model.domains.index(name) for name in labels], np.int32)
+        how = model.bank, model.config, model.siblings, model.sessions, (rows, numbers)
+        changes = reference_fields(*how, when=dict.fromkeys(labels, timestamp()))
+        changes |= {"new_embeddings": rows, "new_domains": numbers}
+        changes["new_names"] = parse_names(None, len(rows))
+        return replace(model, **changes).with_bank(model.bank)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -260,14 +248,18 @@ class MachineModel:
     @cached_property
     def bank(self) -> NormalBank:
         """The bank of the normals, which scores clips; built when first needed."""
-        made_with, here = self.provenance.get("scorers", {}), scorers_of(self.config)
+        made_with, here = self.provenance.get("scorers", {}), scorers_of(self._config)
         if made_with != here:
             raise ModelError(
                 f"The model was made with scorers of the packages {str(made_with)[:200]}. Here "
                 f"they are {here}: install the same ones, or fit the model again."
             )
         domains = np.array(self.domains)[self.clip_domains]
-        return NormalBank(self.embeddings, domains, bands=self.bands)
+        return NormalBank(self.embeddings, domains, views=self.views)
+
+    @cached_property
+    def _config(self) -> ScoreConfig:
+        return ScoreConfig.parse(self.config)
 
     @cached_property
     def sha256(self) -> str:
@@ -277,9 +269,14 @@ class MachineModel:
     @property
     def readout(self) -> str | None:
         """The readouts that the embeddings come from, as the commands write them."""
-        if isinstance(self.bands, Views):
-            return "+".join(self.bands.names)
-        return None if self.frontend is None else self.frontend.readout
+        if self.views.names == (ONE_VIEW,):
+            return None if self.frontend is None else self.frontend.readout
+        return "+".join(self.views.names)
+
+    @cached_property
+    def view_names(self) -> tuple[str, ...]:
+        """The views of a blend: those of the embeddings, and external scorers."""
+        return (*self.views.names, *self._config.base.labels)
 
     @property
     def domain_sizes(self) -> dict[str, int]:
@@ -290,56 +287,47 @@ class MachineModel:
     @cached_property
     def reach(self) -> float:
         """The largest distance between a normal and its most similar other normal."""
-        return float(self.bank.leave_one_out("raw-k1").max())
+        return float(self.bank.leave_one_out(RAW_CONFIG).max())
 
     @cached_property
     def reference(self) -> ReferenceScores:
         """The reference scores that clips are compared with."""
-        kinds = {name: each["kind"] for name, each in self.basis.items()}
-        bounded = ScoreConfig.parse(self.config).calibration == "conf"
-        sessions = {
-            name: each["sessions"] for name, each in self.basis.items() if "sessions" in each
-        }
-        arrays = self.reference_scores, self.reference_domains
-        return ReferenceScores(*arrays, self.domains, bounded, kinds, sessions)
+        known: list[dict[str, Any]] = [
+            {name: each[key] for name, each in self.basis.items() if each[key] is not None}
+            for key in ("kind", "sessions", "support", "siblings")
+        ]
+        is_bounded = self._config.calibration == "conf"
+        scores, codes = self.reference_scores, self.reference_domains
+        return ReferenceScores(scores, codes, self.domains, is_bounded, *known)
 
     @cached_property
     def thresholds(self) -> dict[str, float]:
         """The score above which a clip of one domain alone is anomalous, by domain."""
         return self.reference.domain_thresholds(self.false_alarm_rate)
 
-    def score(self, X: Clips) -> ClipScores:
-        """Score clips of unknown domain, decide which are anomalous, and return `ClipScores`.
-
-        Parameters
-        ----------
-        X : (n, D), or {view: (n, D)}
-            One embedding per clip, computed as those of the normals.
-        """
-        examined = self.bank.examine(X, self.config)
-        scores = examined.scores[:, 0]
-        p_values = self.reference.p_values(scores, examined.weights)
-        return ClipScores(
-            scores=scores,
+    def score(self, X: Clips) -> ClipVerdicts:
+        """Score clips of unknown domain, (n, D) or {view: (n, D)}, and decide on each."""
+        found = self.bank.examine(X, self._config)
+        p_values = self.reference.p_values(found.scores, found.weights)
+        return ClipVerdicts(
+            **vars(found),
             p_values=p_values,
-            alarms=p_values <= self.false_alarm_rate,
-            weights=examined.weights,
-            nearest=examined.nearest,
-            nearest_distance=examined.distance,
-            far=examined.distance > self.reach,
-            normal_scores=examined.normal_scores,
+            alarms=is_anomalous(p_values, self.false_alarm_rate),
+            extrapolated=self.reference.extrapolated(p_values, found.weights),
+            far=found.distance > self.reach,
         )
 
-    def expected_rates(self) -> dict[str, tuple[float, float]]:
-        """Estimate the lowest and highest false-alarm rate on new recordings, by domain."""
-        return expected_rates(self.bank, self.config, self.reference, self.false_alarm_rate)
+    def expected_rates(self) -> dict[str, tuple[float, float] | None]:
+        """Return the range of false-alarm rates on new recordings by domain, None if unknown."""
+        return expected_rates(self.reference, self.false_alarm_rate)
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Return a sentence for each domain that has too few reference scores for the rate."""
-        return self.reference.cautions(self.false_alarm_rate)
+        return self.reference.warnings(self.false_alarm_rate)
 
+    @cached_property
     def basis_sentence(self) -> str:
-        """Describe where the reference scores come from."""
+        """Where the reference scores come from, in words."""
         return basis_in_words(self.basis)
 
     def at_rate(self, rate: float) -> MachineModel:
@@ -374,14 +362,10 @@ class MachineModel:
     def load(cls, path: Location | str) -> MachineModel:
         """Read and check a model file; a `ModelError` names the file and the problem."""
         try:
-            return cls.from_bytes(read_file(parse_location(path)))
+            return cls.from_bytes(modelfile.read_file(parse_location(path)))
         except (DacoError, MemoryError) as error:
             reason = "it does not fit into memory." if isinstance(error, MemoryError) else error
             raise ModelError(f"{path}: {reason}") from None
-
-
-def _empty(*shape: int) -> NDArray[np.float32]:
-    return np.zeros(shape, np.float32)
 
 
 def timestamp() -> str:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.backbones.levels import QUANTITIES
+from daco.embedding.normals import Normals
 from daco.embedding.provenance import Frontend
-from daco.errors import InputError
 
 NORMAL, ANOMALOUS = "normal", "anomalous"
 OFF, OUT_OF_RANGE, RECORDER_FAULT = "off", "out of range", "recorder fault"
@@ -29,14 +29,12 @@ MARGIN_DB = 6.0
 
 MARGIN_DUTY = 30.0
 DUTY, FLATNESS = QUANTITIES.index("duty"), QUANTITIES.index("flatness")
-_LOWEST = -140.0  # dB, of silence
-_LONELY_DB, _ENOUGH = 12.0, 10
-_LARGEST_RATE = 1 << 30
-_LARGEST = 1e9
+_SILENCE = -140.0  # dB
+_ALONE_DB, _ENOUGH = 12.0, 10
 
 
 def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[str, Any]:
-    """Ranges of the levels of normals, plain JSON.
+    """Learn the ranges of the levels of normals, as plain JSON.
 
     A level may lie 6 dB outside the normals', plus their standard deviation (by a factor
     ``1 + 5 / n`` larger for n clips); the duty 30 % below them; the flatness half as far from that
@@ -67,15 +65,21 @@ def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[st
     values = np.asarray(levels, np.float64)
     count, values = len(values), values[np.argsort(values[:, 0], kind="stable")]
     if count >= _ENOUGH:
-        gaps = np.diff(values[:, 0]) > _LONELY_DB
+        gaps = np.diff(values[:, 0]) > _ALONE_DB
         values = values[int(gaps[0]) : count - int(gaps[-1])]
     margin = MARGIN_DB + values.std(axis=0) * (1 + 5 / len(values))
     low, high = values.min(axis=0) - margin, values.max(axis=0) + margin
     low[DUTY], high[DUTY] = values[:, DUTY].min() - MARGIN_DUTY, 100
-    low[FLATNESS], high[FLATNESS] = _LOWEST, values[:, FLATNESS].max() / 2
+    low[FLATNESS], high[FLATNESS] = _SILENCE, values[:, FLATNESS].max() / 2
     pairs = np.stack([low, high], axis=1).round(1).tolist()
     limits = dict(zip(QUANTITIES, pairs, strict=True))
     return {"clips": count, "sample_rates": sorted(set(sample_rates)), "limits": limits}
+
+
+def ranges_of(normals: Normals) -> dict[str, Any] | None:
+    """The ranges of the levels of a machine's normals, or None if the levels are unknown."""
+    rates = {quality["sample_rate"] for quality in normals.qualities if quality is not None}
+    return None if normals.levels is None else learn_ranges(normals.levels, rates)
 
 
 def widen_ranges(
@@ -92,23 +96,6 @@ def widen_ranges(
     return {"clips": ranges["clips"] + more["clips"], "sample_rates": rates, "limits": limits}
 
 
-def check_ranges(ranges: Any) -> None:
-    """Raise `InputError` unless these can be the ranges of a model."""
-    try:
-        limits = ranges["limits"]
-        ends = [end for name in QUANTITIES for end in limits[name]]
-        numbers = [ranges["clips"], *ranges["sample_rates"], *ends]
-        usable = len(ranges) == 3 and len(limits) == len(QUANTITIES) == len(ends) / 2
-    except (TypeError, KeyError, IndexError):
-        usable, numbers = False, []
-    kinds = {type(number) for number in numbers}
-    if not usable or not kinds <= {int, float} or not all(abs(each) < 1e9 for each in numbers):
-        raise InputError(
-            "The ranges of a model are numbers: clips, sample_rates, and limits of "
-            f"{', '.join(QUANTITIES)}. Got {ranges!r:.60}."
-        )
-
-
 class Guard(NamedTuple):
     """The state of a clip outside the ranges, and a reason with the figures."""
 
@@ -119,14 +106,9 @@ class Guard(NamedTuple):
 def check_levels(
     ranges: Mapping[str, Any] | None, levels: ArrayLike | None, count: int
 ) -> list[Guard | None]:
-    """For each clip None, or why it cannot be judged.
+    """For each of `count` clips None, or why it cannot be judged.
 
-    Parameters
-    ----------
-    ranges : dict or None
-        Of a model. Without ranges or levels all clips can be judged.
-    levels : (count, Q) or None
-    count : int
+    Without the ranges of a model or levels (count, Q) all clips can be judged.
 
     Examples
     --------
@@ -143,29 +125,29 @@ def check_levels(
     low, high = np.array([ranges["limits"][name] for name in QUANTITIES]).T
     guards: list[Guard | None] = []
     for row in np.asarray(levels, np.float64):
-        outside = np.maximum(low - row, row - high)
-        order = [at for at in np.argsort(-outside, kind="stable").tolist() if outside[at] > 0]
-        below = row[0] < low[0] and (row[:DUTY] <= high[:DUTY]).all()
-        at = 0 if below else order[0] if order else None
-        if at is None:
+        excess = np.maximum(low - row, row - high)
+        outside = [at for at in np.argsort(-excess, kind="stable").tolist() if excess[at] > 0]
+        if not outside:
             guards.append(None)
             continue
+        is_off = row[0] < low[0] and (row[:DUTY] <= high[:DUTY]).all()
+        at = 0 if is_off else outside[0]
         usual = f"{low[at]:g} to {high[at]:g} {'%' if at == DUTY else 'dB'}"
         figures = f"{QUANTITIES[at]} {row[at]:.1f}, the range of the normals is {usual}"
-        also = ", ".join(QUANTITIES[other] for other in order if other != at)
-        guards.append(
-            Guard(OFF, f"off: {figures}; no band is louder than usual")
-            if below
-            else Guard(OUT_OF_RANGE, f"range: {figures}{also and f'; also {also}'}")
-        )
+        others = ", ".join(QUANTITIES[other] for other in outside[1:])
+        if is_off:
+            guards.append(Guard(OFF, f"off: {figures}; no band is louder than usual"))
+        else:
+            also = f"; also {others}" if others else ""
+            guards.append(Guard(OUT_OF_RANGE, f"range: {figures}{also}"))
     return guards
 
 
 def rate_reasons(sample_rate: int, usual: Sequence[int], frontend: Frontend | None) -> list[str]:
     """``rate``, if a recording has another bandwidth than `usual`, the rates of the normals."""
-    views = () if frontend is None else frontend.views
-    heard = max((view.sample_rate for view in views), default=_LARGEST_RATE)
-    if not usual or min(sample_rate, heard) in {min(rate, heard) for rate in usual}:
+    highest = max((view.sample_rate for view in frontend.views), default=0) if frontend else 0
+    limit = highest or max(sample_rate, *usual, 0)
+    if not usual or min(sample_rate, limit) in {min(rate, limit) for rate in usual}:
         return []
     rates = " and ".join(f"{rate} Hz" for rate in usual)
     return [f"rate: {sample_rate} Hz, the normals have {rates}"]

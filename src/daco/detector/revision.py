@@ -10,22 +10,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.data.views import join_views
 from daco.detector.model import MachineModel, parse_names, timestamp
-from daco.detector.modelcheck import require_bank_size
-from daco.detector.reference import parse_sessions, reference_fields
+from daco.detector.modelfields import reference_fields, require_bank_size
+from daco.detector.reference import parse_sessions
 from daco.errors import InputError
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.text import name_list, quantity
-from daco.validation import as_embeddings, as_float32, match_domains
+from daco.validation import Bools, Float32s, as_float32, match_domains
 from daco.version import __version__
 
 _MAX_UPDATES = 100
 _NAMED = 20
-
-NewClips = tuple[NDArray[np.float32], NDArray[np.int32], tuple[str, ...]]
 
 
 def add_normals(
@@ -40,11 +37,12 @@ def add_normals(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """Add normals of one domain, known or new, to a model.
+    """Return a model with more normals of one domain, known or new.
 
     Parameters
     ----------
     model : MachineModel
+        It does not change.
     X : (k, D), or {view: (k, D)}
         Embeddings of the new normals.
     domain : str
@@ -54,15 +52,8 @@ def add_normals(
     calibrate : bool
         Whether the new clips replace the reference scores of the domain: each half of them is
         scored by the bank with the other half.
-    ranges : mapping, optional
-        The ranges of sound levels of all normals.
-    note : mapping, optional
-        Stored in the provenance with the time and the counts.
-
-    Returns
-    -------
-    MachineModel
-        A new model; `model` does not change.
+    ranges, note : mapping, optional
+        The ranges of sound levels of all normals, and what else the provenance shall tell.
 
     Examples
     --------
@@ -73,56 +64,38 @@ def add_normals(
     >>> X = rng.normal(size=(60, 16)) + 1
     >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
     >>> add_normals(model, rng.normal(size=(2, 16)) + 1, "new", ["a.wav", "b.wav"])
-    MachineModel('press', conf-soft-m0-k1: 12 new and 50 old clips, 16-d, rate 0.1)
+    MachineModel('press', blend: 12 new and 50 old clips, 16-d, rate 0.1)
     """
-    new, when = _rows(model, X), timestamp()
-    if calibrate and len(new) < 2:
-        raise InputError(
-            "One new clip is not enough: calibrate with at least two clips, better with 25."
-        )
-    count, labels = len(new), [model.domains[code] for code in model.clip_domains]
+    rows, when = _rows(model, X), timestamp()
+    count, labels = len(rows), _labels(model)
     known, added = model.sessions, parse_sessions(sessions, count)
+    added_rows = {row.tobytes() for row in rows}  # clips cannot be in the bank and new to it
+    stays = np.array([row.tobytes() not in added_rows for row in model.new_embeddings], np.bool_)
     if calibrate:
+        if count < 2:
+            raise InputError("Calibrate with at least two clips, better with 25. Got one.")
         added = tuple(f"{when} {len(model)} {1 + (2 * row >= count)}" for row in range(count))
-        before = zip(labels, known or ("",) * len(model), strict=True)
-        known = tuple("" if label == domain else name for label, name in before)
-    hashes = model.clip_sha256, tuple(clip_sha256)
-    added_rows = {row.tobytes() for row in new}  # clips cannot be in the bank and new to it
-    stays = [row.tobytes() not in added_rows for row in model.new_embeddings]
-    if calibrate:
-        codes = zip(stays, model.new_domains.tolist(), strict=True)
-        stays = [stay and model.domains[code] != domain for stay, code in codes]
-    return _revise(
+        pairs = zip(labels, known or ("",) * len(model), strict=True)
+        known = tuple("" if label == domain else session for label, session in pairs)
+        stays &= np.array([model.domains[code] != domain for code in model.new_domains], np.bool_)
+    return _revised(
         model,
-        np.concatenate([model.embeddings, new]),
-        [*labels, *[domain] * count],
         {"action": "added", "domain": domain, "clips": count, "when": when, **(note or {})},
-        new=_new_clips(model, np.array(stays, np.bool_)),
-        when={domain: when} if calibrate else None,
+        when={domain: when} if calibrate else {},
+        labels=[*labels, *[domain] * count],
+        embeddings=np.concatenate([model.embeddings, rows]),
         clip_names=(*model.clip_names, *parse_names(clip_names, count)),
-        clip_sha256=_joined(*hashes, len(model), count),
+        clip_sha256=_joined(model.clip_sha256, tuple(clip_sha256), len(model), count),
         sessions=_joined(known, added, len(model), count),
         ranges=model.ranges if ranges is None else ranges,
+        **_new_clips(model, stays),
     )
 
 
 def remove_normals(
     model: MachineModel, names: Sequence[str], *, note: Mapping[str, Any] | None = None
 ) -> MachineModel:
-    """Remove normals from a model by name.
-
-    Parameters
-    ----------
-    model : MachineModel
-    names : sequence of str
-        Names of the normals to remove, as ``daco inspect --normals`` lists them.
-    note : mapping, optional
-        Stored in the provenance with the time and the counts.
-
-    Returns
-    -------
-    MachineModel
-        A new model; `model` does not change.
+    """Return a model without the normals of these names, as ``daco inspect --normals`` lists them.
 
     Examples
     --------
@@ -132,7 +105,7 @@ def remove_normals(
     >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
     >>> remove_normals(model, ["3", "55"])
-    MachineModel('press', conf-soft-m0-k1: 9 new and 49 old clips, 16-d, rate 0.1)
+    MachineModel('press', blend: 9 new and 49 old clips, 16-d, rate 0.1)
     """
     unknown = sorted(set(names) - set(model.clip_names))
     if unknown:
@@ -140,20 +113,19 @@ def remove_normals(
             f"The model has no normal called {name_list(unknown)}. daco inspect --normals lists "
             "the names."
         )
-    rows = np.flatnonzero(~np.isin(model.clip_names, list(names)))
-    labels = [model.domains[model.clip_domains[row]] for row in rows]
+    rows = [row for row, name in enumerate(model.clip_names) if name not in set(names)]
+    labels = [_labels(model)[row] for row in rows]
     lost = sorted(set(model.domains) - set(labels))
     if lost:
         raise InputError(
             f"{name_list(lost)} would have no normals. Keep at least one of each domain."
         )
     done = {"action": "removed", "clips": len(model) - len(rows), "names": list(names)[:_NAMED]}
-    return _revise(
+    return _revised(
         model,
-        model.embeddings[rows],
-        labels,
         {**done, "when": timestamp(), **(note or {})},
-        new=_new_clips(model, slice(None)),
+        labels=labels,
+        embeddings=model.embeddings[rows],
         clip_names=tuple(model.clip_names[row] for row in rows),
         clip_sha256=tuple(model.clip_sha256[row] for row in rows if model.clip_sha256),
         sessions=tuple(model.sessions[row] for row in rows if model.sessions),
@@ -169,25 +141,19 @@ def calibrate_with(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """Replace reference scores by those of new normals, which do not enter the bank.
+    """Return a model whose reference scores are those of new normals, which it does not learn.
 
     Parameters
     ----------
     model : MachineModel
+        It does not change.
     X : (k, D), or {view: (k, D)}
-        Embeddings of the new normals.
+        Embeddings of the new normals, none of which may be in the model.
     domains : k labels, optional
-        The domain of each clip; by default the one that it fits best. New clips replace earlier
-        ones of the same domain; the reference scores of other domains stay.
-    clip_names : k texts, optional
-        Names of the recordings; row numbers by default.
-    ranges, note : mapping, optional
+        By default the domain that each clip fits best. New clips replace earlier ones of the same
+        domain; the reference scores of other domains stay.
+    clip_names, ranges, note
         As in `add_normals`.
-
-    Returns
-    -------
-    MachineModel
-        A new model; `model` does not change.
 
     Examples
     --------
@@ -201,46 +167,48 @@ def calibrate_with(
     >>> model.basis["new"]["kind"], model.basis["new"]["clips"], model.basis["old"]["kind"]
     ('new', 25, 'training')
     """
-    new, known = _rows(model, X), {row.tobytes() for row in model.embeddings}
-    names = parse_names(clip_names, len(new))
-    copies = [name for name, row in zip(names, new, strict=True) if row.tobytes() in known]
+    rows, known = _rows(model, X), {row.tobytes() for row in model.embeddings}
+    names = parse_names(clip_names, len(rows))
+    copies = [name for name, row in zip(names, rows, strict=True) if row.tobytes() in known]
     if copies:
         raise InputError(
             f"The bank has {quantity(copies, 'clip')} of these already: {name_list(copies)}. "
             "Calibrate with recordings that are not in the model."
         )
     if domains is None:
-        codes = model.bank.examine(new, model.config).weights.argmax(axis=1)
+        codes = model.score(rows).weights.argmax(axis=1)
     else:
-        codes = match_domains(domains, model.domains, len(new), "domains")
-    rows, others, other_names = _new_clips(model, ~np.isin(model.new_domains, codes))
-    when, found = timestamp(), [model.domains[code] for code in codes]
-    counts = {name: found.count(name) for name in sorted(set(found))}
-    return _revise(
+        codes = match_domains(domains, model.domains, len(rows), "domains")
+    when, labels = timestamp(), [model.domains[code] for code in codes]
+    counts = {name: labels.count(name) for name in sorted(set(labels))}
+    others = _new_clips(model, ~np.isin(model.new_domains, codes))
+    return _revised(
         model,
-        model.embeddings,
-        [],
         {"action": "calibrated", "clips": counts, "when": when, **(note or {})},
-        new=(
-            np.concatenate([rows, new]),
-            np.concatenate([others, codes]).astype(np.int32),
-            (*other_names, *names),
-        ),
         when=dict.fromkeys(counts, when),
+        new_embeddings=np.concatenate([others["new_embeddings"], rows]),
+        new_domains=np.concatenate([others["new_domains"], codes]).astype(np.int32),
+        new_names=(*others["new_names"], *names),
         ranges=model.ranges if ranges is None else ranges,
     )
 
 
-def _rows(model: MachineModel, X: Clips) -> NDArray[np.float32]:
-    rows = join_views(X, model.bands)[0]
-    return as_float32(as_embeddings(rows, dim=model.embeddings.shape[1]), "X")
+def _rows(model: MachineModel, X: Clips) -> Float32s:
+    return as_float32(join_views(X, model.views)[0], "X")
 
 
-def _new_clips(model: MachineModel, rows: Any) -> NewClips:
-    """Embeddings, domains and names of some of the normals that are not in the bank."""
-    embeddings = model.new_embeddings.reshape(-1, model.embeddings.shape[1])[rows]
-    names = np.array(model.new_names, dtype=object)[rows].tolist()
-    return embeddings, model.new_domains[rows], tuple(names)
+def _labels(model: MachineModel) -> list[str]:
+    return [model.domains[code] for code in model.clip_domains]
+
+
+def _new_clips(model: MachineModel, rows: Bools) -> dict[str, Any]:
+    """The fields of those normals that are not in the bank and stay."""
+    pairs = zip(model.new_names, rows, strict=True)
+    return {
+        "new_embeddings": model.new_embeddings[rows],
+        "new_domains": model.new_domains[rows],
+        "new_names": tuple(name for name, stays in pairs if stays),
+    }
 
 
 def _joined(
@@ -252,36 +220,35 @@ def _joined(
     return (*(known or ("",) * old), *(added or ("",) * count))
 
 
-def _revise(
+def _revised(
     model: MachineModel,
-    embeddings: NDArray[np.float32],
-    labels: Sequence[str],
-    update: dict[str, Any],
+    update: Mapping[str, Any],
     *,
-    new: NewClips,
     when: Mapping[str, str] | None = None,
+    labels: Sequence[str] = (),
     **changes: Any,
 ) -> MachineModel:
-    """The model with other normals; `when` are the times of domains' new reference clips."""
-    require_bank_size(len(embeddings) + len(new[0]))
-    bank = model.bank  # or an error: the scorer is another one here
+    """The model with other normals, and with a new bank where their `labels` are given.
+
+    `when` are the times of domains' new reference clips.
+    """
+    bank = model.bank  # or an error: an external scorer is another one here
+    embeddings = changes.get("embeddings", model.embeddings)
+    new = changes.get("new_embeddings", model.new_embeddings)
+    require_bank_size(len(embeddings) + len(new))
     if labels:
-        bank = NormalBank(embeddings, labels, bands=model.bands)
-    codes = np.array([bank.domains.index(name) for name in model.domains], np.int32)[new[1]]
-    history = [*model.provenance.get("updates", []), {"daco_version": __version__, **update}]
-    provenance = {**model.provenance, "updates": history[-_MAX_UPDATES:]}
-    if len(history) > _MAX_UPDATES:
-        earlier = model.provenance.get("earlier_updates", 0)
-        provenance["earlier_updates"] = earlier + len(history) - _MAX_UPDATES
+        bank = NormalBank(embeddings, list(labels), views=model.views)
+    # A new domain changes the numbers of the others.
+    codes = np.array([bank.domains.index(name) for name in model.domains], np.int32)
+    codes = codes[changes.get("new_domains", model.new_domains)]
     sessions = changes.get("sessions", model.sessions)
-    revised = replace(
-        model,
-        embeddings=embeddings,
-        provenance=provenance,
-        new_embeddings=new[0],
-        new_domains=codes,
-        new_names=new[2],
-        **changes,
-        **reference_fields(bank, model.config, sessions, (new[0], codes), model.basis, when),
-    )
-    return revised.with_bank(bank)
+    given = (new, codes) if len(new) else None
+    how = bank, model.config, model.siblings, sessions
+    reference = reference_fields(*how, given, model.basis, when)
+    history = [*model.provenance.get("updates", []), {"daco_version": __version__, **update}]
+    earlier = model.provenance.get("earlier_updates", 0) + max(0, len(history) - _MAX_UPDATES)
+    provenance = {**model.provenance, "updates": history[-_MAX_UPDATES:]}
+    if earlier:
+        provenance["earlier_updates"] = earlier
+    changes |= {**reference, "new_domains": codes, "provenance": provenance}
+    return replace(model, **changes).with_bank(bank)

@@ -103,7 +103,7 @@ def changes_since(
         "the networks of its views"
         if name == "views"
         else f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
-        for name in dict.fromkeys((*origin, "bands", "views"))
+        for name in dict.fromkeys((*origin, "views"))
         if stored.get(name) != origin.get(name)
     ]
     changes += _changed_clips(table.clips, columns, left_out)

@@ -34,7 +34,6 @@ def origin_of(
 
     A table of several networks says it for every view.
     """
-    bands = {name: count for name in readouts if (count := net.bands(name)) > 1}
     made = _network_of(net)
     if len(net.networks) > 1:
         views = {
@@ -49,7 +48,6 @@ def origin_of(
         "device": str(device or net.device).partition(":")[0],
         "channel": str(channel),
         "version": __version__,
-        **({"bands": json.dumps(bands)} if bands else {}),
     }
 
 

@@ -1,317 +1,382 @@
-"""DACo and LabelFreeSearch as their users meet them."""
+"""DACo on arrays: signs, parameters, sessions, calibration, model files and warnings."""
 
 from __future__ import annotations
 
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import daco
 from daco.detector.model import MachineModel
 from daco.errors import ConfigError, DacoWarning, InputError
 
-
-@pytest.fixture
-def data():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(220, 12)).astype(np.float32) + 2
-    X[200:] += 1.5
-    return X, np.array(["source"] * 200 + ["target"] * 20)
+DOMAINS = np.array(["source"] * 200 + ["target"] * 20)
+CONFIGS = ["blend", "conf-soft-m0-k1", "raw-k1", "zscore-hard-k2", "ldn-diff-K1"]
 
 
-@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1", "zscore-hard-k2", "ldn-diff-K1"])
-def test_signs_agree(data, config):
-    X, domains = data
-    detector = daco.DACo(config).fit(X[::2], domains=domains[::2])
-    clips = np.vstack([X[1::2], -X[:20]])
-    score = detector.anomaly_score(clips)
-    assert (detector.score_samples(clips) == -score).all()
-    alarms = detector.predict(clips) == -1
-    assert alarms[-20:].all()
-    assert (alarms == (detector.p_values(clips) <= 0.1)).all()
-    assert (alarms == (detector.decision_function(clips) < 0)).all()
-    thresholds = detector.reference_.thresholds(detector.domain_weights(clips), 0.1)
-    assert (detector.decision_function(clips) == thresholds - score).all()
+def draw(seed, n_source, n_target):
+    X = np.random.default_rng(seed).normal(size=(n_source + n_target, 12)) + 2
+    X[n_source:] += 1.5
+    return X
 
 
-def test_with_one_domain_there_is_one_threshold(data):
-    X = data[0]
-    detector = daco.DACo("raw-k1").fit(X[::2])
-    score = detector.anomaly_score(X)
-    assert detector.thresholds_ == {"all": -detector.offset_}
-    assert (detector.decision_function(X) == detector.score_samples(X) - detector.offset_).all()
-    assert ((detector.predict(X) == -1) == (score > detector.thresholds_["all"])).all()
+X, NEW = draw(1, 200, 20), draw(2, 60, 60)
+FAULTS = -X[:20]
 
 
-@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1", "ratio-soft-k1", "ldn-ratio-K1"])
-@pytest.mark.parametrize("rate", [0.1, 0.3])
-def test_about_the_stated_share_of_normals_is_flagged(config, rate):
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(1000, 10)) + 2
-    detector = daco.DACo(config, false_alarm_rate=rate).fit(X)
-    flagged = (detector.predict(rng.normal(size=(4000, 10)) + 2) == -1).mean()
-    # One domain, same distribution: binomial noise of bank and test, 3 deviations.
-    assert abs(flagged - rate) < 3 * np.sqrt(rate * (1 - rate) * (1 / 1000 + 1 / 4000)) + 0.01
+@pytest.fixture(scope="module")
+def fitted():
+    return daco.DACo().fit(X, domains=DOMAINS)
 
 
-@pytest.mark.parametrize("config", ["raw-k1", "conf-hard-m0-k1", "conf-soft-m0-k1", "varmin-K4"])
-def test_one_rate_serves_both_domains(config):
-    """The problem of the paper, solved for every score: each domain has its own reference."""
-    rng = np.random.default_rng(5)
+class TestJudging:
+    @pytest.mark.parametrize("config", CONFIGS)
+    def test_decision_function_is_score_samples_less_the_offset(self, config):
+        detector = daco.DACo(config).fit(X, domains=DOMAINS)
+        clips = np.vstack([NEW, FAULTS])
+        p_values, decision = detector.p_values(clips), detector.decision_function(clips)
+        np.testing.assert_array_equal(decision, detector.score_samples(clips) - detector.offset_)
+        np.testing.assert_allclose(np.exp(detector.score_samples(clips)), p_values, rtol=1e-12)
+        assert detector.offset_ == pytest.approx(np.log(0.1))
+        alarms = detector.predict(clips) == -1
+        np.testing.assert_array_equal(alarms, decision < 0)
+        np.testing.assert_array_equal(alarms, p_values <= 0.1)
+        order = np.argsort(decision)
+        assert (np.diff(p_values[order]) >= 0).all()
+        assert alarms[-20:].all()
+        assert alarms[:120].mean() < 0.25
 
-    def clips(n, spread):
-        return rng.normal(size=(n, 20)) * spread + 3
+    @pytest.mark.parametrize("config", CONFIGS)
+    def test_anomaly_scores_are_those_of_the_bank(self, config):
+        detector = daco.DACo(config).fit(X, domains=DOMAINS)
+        expected = daco.NormalBank(X, DOMAINS).score(NEW, config)[:, 0]
+        np.testing.assert_array_equal(detector.anomaly_score(NEW), expected)
 
-    X = np.vstack([clips(400, 0.3), -clips(100, 0.9)])
-    domains = ["source"] * 400 + ["target"] * 100
-    detector = daco.DACo(config, false_alarm_rate=0.1).fit(X, domains=domains)
-    for test in (clips(2000, 0.3), -clips(2000, 0.9)):
-        flagged = (detector.predict(test) == -1).mean()
-        # Binomial noise of 100 clips of the bank and 2000 of the test: 3 deviations are 0.09.
-        assert 0.05 < flagged < 0.15
+    def test_a_clip_of_one_domain_is_judged_by_its_threshold(self):
+        detector = daco.DACo("raw-k1").fit(X)
+        above = detector.anomaly_score(NEW) > detector.thresholds_["all"]
+        np.testing.assert_array_equal(detector.predict(NEW) == -1, above)
 
-
-def test_domain_weights_sum_to_one_in_the_order_of_domains(data):
-    X, domains = data
-    for config in ("conf-soft-m0-k1", "conf-hard-m0-k1", "raw-k1"):
-        detector = daco.DACo(config).fit(X, domains=domains)
-        assert detector.domains_ == ("source", "target")
-        weights = detector.domain_weights(X[-5:])
+    def test_domain_weights_sum_to_one_in_the_order_of_domains(self, fitted):
+        assert fitted.domains_ == ("source", "target")
+        weights = fitted.domain_weights(NEW)
         np.testing.assert_allclose(weights.sum(axis=1), 1)
-        assert (weights[:, 1] > 0.5).all()
+        assert weights[:60, 0].mean() > 0.7
+        assert weights[60:, 1].mean() > 0.7
+
+    @pytest.mark.parametrize("rate", [0.05, 0.1, 0.3])
+    @pytest.mark.parametrize("config", ["blend", "raw-k1", "conf-soft-m0-k1"])
+    def test_fit_predict_flags_the_rate_in_each_domain(self, config, rate):
+        flags = daco.DACo(config, false_alarm_rate=rate).fit_predict(X, domains=DOMAINS)
+        for name, size in (("source", 200), ("target", 20)):
+            assert (flags[name == DOMAINS] == -1).sum() == round(rate * size)
+
+    def test_fit_predict_hides_each_clip_from_itself(self):
+        with_fault = np.vstack([X[:50], -X[:1]])
+        detector = daco.DACo("raw-k1", false_alarm_rate=0.02)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DacoWarning)
+            assert np.flatnonzero(detector.fit_predict(with_fault) == -1).tolist() == [50]
+            assert detector.predict(with_fault[50:]) == 1
+
+    def test_fit_predict_does_not_hide_the_only_session_of_a_domain(self):
+        groups = [*map(str, range(200)), *["one day"] * 20]
+        flags = daco.DACo("raw-k1").fit_predict(X, domains=DOMAINS, groups=groups)
+        assert (flags[200:] == -1).sum() == 2
 
 
-def test_clone_set_params_and_refit(data):
-    X, domains = data
-    detector = daco.DACo("raw-k1").fit(X, domains=domains)
-    copy = clone(detector).set_params(config="conf-hard-m10-k2", false_alarm_rate=0.2)
-    with pytest.raises(NotFittedError):
-        copy.predict(X)
-    fresh = daco.DACo("conf-hard-m10-k2", 0.2).fit(X, domains=domains)
-    assert copy.fit(X, domains=domains).thresholds_ == fresh.thresholds_
-    refit = copy.fit(X[:50], domains=domains[:50])
-    assert len(refit.bank_) == 50
-    assert refit.domains_ == ("source",)
+class TestReferences:
+    def test_they_are_those_of_the_normals_as_if_they_were_new(self, fitted):
+        np.testing.assert_array_equal(fitted.reference_scores_, fitted.reference_.scores)
+        assert fitted.reference_.kinds == {"source": "training", "target": "training"}
+        normals = fitted.bank_.examine_normals("blend", "auto")
+        np.testing.assert_array_equal(fitted.reference_scores_, normals.scores)
+
+    def test_siblings_declares_clips_independent(self):
+        detector = daco.DACo("raw-k1", siblings=0).fit(X, domains=DOMAINS)
+        assert detector.reference_.kinds == {"source": "independent", "target": "independent"}
+        own = detector.bank_.leave_one_out("raw-k1")[:, 0]
+        np.testing.assert_allclose(detector.reference_scores_, own)
+        for wrong in ("many", -1, 1.5):
+            with pytest.raises(InputError, match="'siblings' parameter must be 'auto' or an int"):
+                daco.DACo(siblings=wrong).fit(X)
+
+    def test_sessions_are_hidden_as_a_whole(self):
+        """Clips of one recording are alike, and a new recording is not."""
+        rng = np.random.default_rng(6)
+        takes = np.repeat(rng.normal(size=(40, 12)) + 1, 5, axis=0)
+        takes += 0.1 * rng.normal(size=takes.shape)
+        groups = [f"recording {row // 5}" for row in range(200)]
+        detector = daco.DACo().fit(takes, groups=groups)
+        assert detector.reference_.kinds == {"all": "sessions"}
+        assert detector.reference_.sessions == {"all": 40}
+        new = rng.normal(size=(500, 12)) + 1
+        assert 0.03 < (detector.predict(new) == -1).mean() < 0.2
+        alone = daco.DACo(siblings=0).fit(takes)
+        assert (alone.predict(new) == -1).mean() > 0.9
+
+    @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, ""])
+    def test_clips_of_unknown_session_are_not_one_session(self, missing):
+        groups = pd.Series([missing] * 100 + ["a", "b"] * 50 + [missing] * 20)
+        reference = daco.DACo("raw-k1").fit(X, domains=DOMAINS, groups=groups).reference_
+        assert reference.kinds == {"source": "sessions", "target": "training"}
+        assert (reference.sessions, reference.sizes["source"]) == ({"source": 2}, 100)
 
 
-@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1"])
-def test_where_domains_look_alike_the_noisier_one_alarms_more_often_within_a_bound(config):
-    """A clip of weight w in its domain alarms at rate / w at most: other domains add p-values."""
-    rng = np.random.default_rng(0)
+class TestCalibrating:
+    def test_it_takes_scores_of_new_clips_and_leaves_other_domains(self):
+        detector = daco.DACo("raw-k1").fit(X, domains=DOMAINS)
+        before = detector.reference_
+        assert detector.calibrate(NEW[:30], ["source"] * 30) is detector
+        reference = detector.reference_
+        assert reference.kinds == {"source": "new", "target": "training"}
+        source = reference.clip_domains == 0
+        np.testing.assert_array_equal(reference.scores[source], detector.anomaly_score(NEW[:30]))
+        np.testing.assert_array_equal(
+            reference.scores[~source], before.scores[before.clip_domains == 1]
+        )
+        assert len(detector.bank_) == 220  # nothing entered the bank
+        detector.calibrate(NEW[60:75], ["target"] * 15)  # those of source stay
+        assert detector.reference_.sizes == {"source": 30, "target": 15}
+        assert detector.fit(X, domains=DOMAINS).reference_.kinds["source"] == "training"
 
-    def clips(n):
-        return np.vstack([rng.normal(size=(n, 64)) + 1, 1.3 * rng.normal(size=(n, 64)) + 1])
+    def test_clips_without_a_domain_join_the_one_that_they_fit_best(self):
+        detector = daco.DACo().fit(X, domains=DOMAINS)
+        codes = detector.domain_weights(NEW).argmax(axis=1)
+        assert detector.calibrate(NEW).reference_.sizes == {
+            "source": (codes == 0).sum(),
+            "target": (codes == 1).sum(),
+        }
 
-    X = clips(490)[:500]
-    domains = ["source"] * 490 + ["target"] * 10
-    detector = daco.DACo(config, false_alarm_rate=0.1).fit(X, domains=domains)
-    detector.calibrate(clips(500), ["source"] * 500 + ["target"] * 500)
-    test = clips(2000)
-    alarms = detector.predict(test).reshape(2, -1) == -1
-    weight = detector.domain_weights(test)[2000:, 1].mean()
-    assert 0.3 < weight < 0.5  # the domains are not told apart
-    # Three deviations of 500 clips of the reference and 2000 of the test.
-    assert alarms[0].mean() < 0.1
-    assert 0.1 < alarms[1].mean() < 0.1 / weight + 0.06
-
-
-def test_sessions_are_hidden_as_a_whole(data):
-    """Clips of one recording are alike, and a new recording is not: without sessions too low."""
-    rng = np.random.default_rng(6)
-    X = np.repeat(rng.normal(size=(40, 12)) + 1, 5, axis=0) + 0.1 * rng.normal(size=(200, 12))
-    groups = [f"recording {row // 5}" for row in range(200)]
-    new = rng.normal(size=(500, 12)) + 1
-    known = daco.DACo("raw-k1").fit(X, groups=groups)
-    assert known.reference_.kinds == {"all": "sessions"}
-    assert 0.03 < (known.predict(new) == -1).mean() < 0.25
-    unknown = daco.DACo("raw-k1").fit(X)
-    assert unknown.reference_.kinds == {"all": "training"}
-    # Five clips of each recording: the gap after the fourth neighbour is seen in the bank.
-    np.testing.assert_array_equal(unknown.reference_.scores, known.reference_.scores)
-    again = daco.LabelFreeSearch(["raw-k1"]).fit(X, groups=groups)
-    np.testing.assert_array_equal(again.best_detector_.reference_.scores, known.reference_.scores)
-    for wrong in (groups[:3], "a" * 200, 7):
-        with pytest.raises(InputError, match="groups must name each of the 200 clips"):
-            daco.DACo("raw-k1").fit(X, groups=wrong)
+    def test_clips_of_the_bank_and_unknown_domains_are_refused(self, fitted):
+        before = fitted.reference_
+        with pytest.raises(InputError, match="are in the bank"):
+            fitted.calibrate(np.vstack([NEW[:3], 2 * X[:1]]), ["source"] * 4)
+        with pytest.raises(InputError, match="night"):
+            fitted.calibrate(NEW[:2], ["night", "source"])
+        with pytest.raises(NotFittedError):
+            daco.DACo().calibrate(NEW)
+        assert fitted.reference_ is before
 
 
-@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, ""])
-def test_clips_of_unknown_session_are_not_one_session(data, missing):
-    X, domains = data
-    groups = pd.Series([missing] * 100 + ["a", "b"] * 50 + [missing] * 20)
-    reference = daco.DACo("raw-k1").fit(X, domains=domains, groups=groups).reference_
-    assert reference.kinds == {"source": "sessions", "target": "training"}
-    assert (reference.sessions, reference.sizes["source"]) == ({"source": 2}, 100)
+class TestModelFiles:
+    @pytest.mark.parametrize("config", ["blend", "conf-soft-m0-k1"])
+    @pytest.mark.parametrize("calibrated", [False, True])
+    def test_a_saved_detector_judges_as_before(self, tmp_path, config, calibrated):
+        """A file has unit vectors in float32: scores move by its rounding."""
+        groups = [str(row // 2) for row in range(200)] + [""] * 20
+        detector = daco.DACo(config, false_alarm_rate=0.2, siblings=3)
+        detector.fit(X, domains=DOMAINS, groups=groups)
+        if calibrated:
+            detector.calibrate(NEW[60:], ["target"] * 60)
+        detector.save(tmp_path / "fan.daco", machine="fan")
+        again = daco.load(tmp_path / "fan.daco")
+        clips = np.vstack([NEW + 0.1, FAULTS])
+        np.testing.assert_allclose(
+            again.anomaly_score(clips), detector.anomaly_score(clips), atol=1e-3
+        )
+        # one reference that changes places is 1/60 of a domain
+        np.testing.assert_allclose(again.p_values(clips), detector.p_values(clips), atol=0.02)
+        assert again.reference_.kinds == detector.reference_.kinds
+        assert again.reference_.sessions == detector.reference_.sessions
+        assert again.get_params() == detector.get_params() | {"config": config}
+        again.calibrate(NEW[:60], ["source"] * 60)
+        assert again.reference_.kinds["target"] == detector.reference_.kinds["target"]
+        assert MachineModel.load(tmp_path / "fan.daco").machine == "fan"
+
+    def test_views_are_saved(self, tmp_path):
+        views = {"mod": X[:, :7], "cep": X[:, 7:]}
+        daco.DACo().fit(views, domains=DOMAINS).save(tmp_path / "fan.daco")
+        clips = {"cep": FAULTS[:, 7:], "mod": FAULTS[:, :7]}
+        assert (daco.load(tmp_path / "fan.daco").predict(clips) == -1).all()
+
+    def test_what_cannot_be_saved_is_refused(self, tmp_path):
+        from sklearn.svm import OneClassSVM
+
+        with pytest.raises(NotFittedError):
+            daco.DACo().save(tmp_path / "fan.daco")
+        with pytest.raises(InputError, match=r"entry point of 'daco\.scorers'"):
+            daco.DACo(scorer=OneClassSVM()).fit(X).save(tmp_path / "fan.daco")
+        assert not (tmp_path / "fan.daco").exists()
+
+    def test_fitted_detectors_survive_pickling(self, fitted):
+        stored = pickle.dumps(fitted)
+        assert len(stored) < 20 * X.nbytes  # the distances between clips stay behind
+        np.testing.assert_array_equal(pickle.loads(stored).p_values(NEW), fitted.p_values(NEW))
 
 
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        (np.ones((8, 2, 4)), r"\(8, 2, 4\) instead.*X\.reshape\(len\(X\), -1\)"),
-        (np.ones(8), r"X\.reshape\(1, -1\) for one clip"),
-        ([], r"0 sample\(s\).*Give at least one clip"),
-        ({}, "X must have .*Got the views none and bands of none"),
-    ],
-)
-def test_messages_about_the_shape_of_clips_show_what_to_do(X, message):
-    with pytest.raises(InputError, match=message):
-        daco.DACo().fit(X)
+class TestParameters:
+    def test_clone_set_params_and_refit(self):
+        detector = daco.DACo("raw-k1").fit(X, domains=DOMAINS)
+        copy = clone(detector).set_params(config="conf-hard-m10-k2", false_alarm_rate=0.2)
+        with pytest.raises(NotFittedError):
+            copy.predict(X)
+        fresh = daco.DACo("conf-hard-m10-k2", false_alarm_rate=0.2).fit(X, domains=DOMAINS)
+        assert copy.fit(X, domains=DOMAINS).thresholds_ == fresh.thresholds_
+        assert copy.fit(X[:50]).domains_ == ("all",)
+
+    def test_parts_of_a_configuration_can_be_set(self):
+        assert daco.DACo("conf-soft-m0-k1", k=4, m=30, assignment="hard").fit(X).config_ == (
+            "conf-hard-m30-k4"
+        )
+        assert daco.DACo(daco.ScoreConfig(k=2), assignment="soft").fit(X).config_ == (
+            "conf-soft-m0-k2"
+        )
+        assert daco.DACo(assignment="soft", m=10).fit(X).config_ == "conf-soft-m10-blend"
+
+    def test_parts_that_a_configuration_has_not_are_refused(self):
+        with pytest.raises(ConfigError, match="no number of neighbours"):
+            daco.DACo(k=4).fit(X)
+        with pytest.raises(ConfigError, match=r"'m' parameter .* must be 0 for raw scores"):
+            daco.DACo(m=10).fit(X)
+        with pytest.raises(ConfigError, match="Did you mean"):
+            daco.DACo("conf-soft-m0").fit(X)
+        with pytest.raises(InputError, match="true domain of each clip"):
+            daco.DACo("conf-oracle-m0-k1").fit(X, domains=DOMAINS)
+
+    @pytest.mark.filterwarnings("ignore::daco.errors.DacoWarning")
+    def test_a_grid_search_varies_them(self):
+        clips, labels = np.vstack([X, FAULTS]), np.repeat([1, -1], [220, 20])
+        grid = {
+            "m": [0, 30],
+            "k": [1, 4],
+            "assignment": ["soft", "hard"],
+            "false_alarm_rate": [0.05, 0.2],
+        }
+        # each fold is fitted to whatever is in it
+        search = GridSearchCV(daco.DACo("conf-soft-m0-k1"), grid, scoring="f1", cv=2)
+        search.fit(clips, labels, domains=[*DOMAINS, *["source"] * 20])
+        names = {params["m"] for params in search.cv_results_["params"]}
+        assert names == {0, 30}
+        assert len(search.cv_results_["params"]) == 16
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+        best = search.best_params_
+        wanted = f"conf-{best['assignment']}-m{best['m']}-k{best['k']}"
+        assert search.best_estimator_.config_ == wanted
+
+    def test_the_rate_can_change_after_the_fit_and_nothing_else(self):
+        detector = daco.DACo().fit(X, domains=DOMAINS)
+        p_values = detector.p_values(NEW)
+        detector.set_params(config="raw-k1", false_alarm_rate=0.3)
+        assert detector.config_ == "blend"
+        np.testing.assert_array_equal(detector.predict(NEW) == -1, p_values <= 0.3)
+        detector.set_params(false_alarm_rate=7)
+        with pytest.raises(InputError, match="between 0 and 1"):
+            detector.predict(NEW)
+
+    @pytest.mark.parametrize("rate", [0, 1, -0.1, 2, 1e-17, "0.1", None, True, float("nan"), 0.1j])
+    def test_rates_outside_of_0_and_1_are_refused(self, rate):
+        with pytest.raises(InputError, match="between 0 and 1"):
+            daco.DACo(false_alarm_rate=rate).fit(X)
+
+    def test_a_failed_refit_leaves_the_earlier_fit_whole(self):
+        detector = daco.DACo("raw-k5").fit(X, domains=DOMAINS)
+        before = detector.p_values(NEW)
+        with pytest.raises(daco.DacoError):
+            detector.fit(X[:3])
+        with pytest.raises(daco.DacoError):
+            detector.fit(X, domains=DOMAINS, groups=["a"])
+        np.testing.assert_array_equal(detector.p_values(NEW), before)
 
 
-def test_calibrating_takes_scores_of_new_clips_and_leaves_other_domains(data):
-    X, domains = data
-    detector = daco.DACo("raw-k1").fit(X[::2], domains=domains[::2])
-    before = detector.reference_
-    assert detector.calibrate(X[1:61:2], ["source"] * 30) is detector
-    assert detector.reference_.kinds == {"source": "new", "target": "training"}
-    assert detector.reference_.sizes == {"source": 30, "target": 10}
-    source = detector.reference_.clip_domains == 0
-    np.testing.assert_array_equal(
-        detector.reference_.scores[source], detector.anomaly_score(X[1:61:2])
+class TestInput:
+    @pytest.mark.parametrize("scorer", [None, "forest"])
+    def test_the_last_step_of_a_pipeline_gets_the_domains(self, scorer):
+        from sklearn.ensemble import IsolationForest
+
+        if scorer:
+            scorer = IsolationForest(n_estimators=10, random_state=0)
+        steps = StandardScaler(), PCA(6, random_state=0)
+        by_name = make_pipeline(*steps, daco.DACo(scorer=scorer)).fit(X, daco__domains=DOMAINS)
+        with sklearn.config_context(enable_metadata_routing=True):
+            step = daco.DACo(scorer=scorer).set_fit_request(domains=True)
+            routed = make_pipeline(*steps, step).fit(X, domains=DOMAINS)
+        front = make_pipeline(*steps)
+        plain = daco.DACo(scorer=scorer).fit(front.fit_transform(X), domains=DOMAINS)
+        wanted = plain.p_values(front.transform(NEW))
+        for pipeline in (by_name, routed):
+            np.testing.assert_allclose(np.exp(pipeline.score_samples(NEW)), wanted, rtol=1e-9)
+            np.testing.assert_array_equal(pipeline.predict(NEW) == -1, wanted <= 0.1)
+
+    @pytest.mark.parametrize(
+        ("clips", "message"),
+        [
+            (np.ones((8, 2, 4)), r"\(8, 2, 4\) instead.*X\.reshape\(len\(X\), -1\)"),
+            (np.ones(8), r"X\.reshape\(1, -1\) for one clip"),
+            ([], r"0 sample\(s\).*Give at least one clip"),
+            ({}, "X must have at least one view"),
+        ],
     )
-    np.testing.assert_array_equal(
-        detector.reference_.scores[~source], before.scores[before.clip_domains == 1]
+    def test_messages_about_the_shape_of_clips_show_what_to_do(self, clips, message):
+        with pytest.raises(InputError, match=message):
+            daco.DACo().fit(clips)
+
+    def test_other_features_are_refused(self, fitted):
+        with pytest.raises(InputError, match="expecting 12 features"):
+            fitted.predict(X[:, :3])
+        frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
+        named = daco.DACo().fit(frame, domains=DOMAINS)
+        with pytest.raises(InputError, match="feature names"):
+            named.anomaly_score(frame[frame.columns[::-1]])
+
+    @pytest.mark.parametrize("kind", [daco.DACo, daco.LabelFreeSearch])
+    @pytest.mark.parametrize("method", ["fit", "fit_predict"])
+    @pytest.mark.parametrize(
+        "of", [np.asarray, list, pd.Series, pd.Categorical, lambda d: d.astype("S")]
     )
-    assert len(detector.bank_) == 110  # nothing entered the bank
-    detector.calibrate(X[201::2], ["target"] * 10)  # the clips of source stay
-    assert detector.reference_.kinds == {"source": "new", "target": "new"}
-    assert detector.reference_.sizes == {"source": 30, "target": 10}
-    with pytest.raises(InputError, match="are in the bank"):
-        detector.calibrate(X[:4], ["source"] * 4)
-    fresh = detector.fit(X[::2], domains=domains[::2])
-    assert fresh.reference_.kinds == {"source": "training", "target": "training"}
-    guessed = detector.calibrate(X[1::2]).reference_.sizes
-    codes = detector.domain_weights(X[1::2]).argmax(axis=1)
-    assert guessed == {"source": sum(codes == 0), "target": sum(codes == 1)}
-    with pytest.raises(InputError, match="night"):
-        detector.calibrate(X[1:4:2], ["night", "source"])
+    def test_domains_in_the_place_of_y_are_an_error_that_shows_the_call(self, kind, method, of):
+        call = rf"text such as b?'source'.*{kind.__name__}\(\)\.fit\(X, domains=domains\)"
+        with pytest.raises(InputError, match=call):
+            getattr(kind(), method)(X, of(DOMAINS))
 
 
-def test_parameters_changed_after_fit_wait_for_the_next_fit(data):
-    X, domains = data
-    detector = daco.DACo().fit(X, domains=domains)
-    before = detector.predict(-X)
-    detector.set_params(config="raw-k1")
-    assert (detector.predict(-X) == before).all()
-    assert detector.config_ == "conf-soft-m0-k1"
+class TestWarnings:
+    def caught(self, action):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("default")
+            action()
+        assert all(each.filename == __file__ for each in found)  # the user's line
+        return [str(each.message) for each in found]
 
+    def test_rows_of_the_bank_among_the_clips_to_judge(self, fitted):
+        clips = np.vstack([NEW[:5], X[:2]])
+        for method in (fitted.predict, fitted.p_values, fitted.decision_function):
+            (sentence,) = self.caught(lambda method=method: method(clips))
+            assert sentence.startswith("2 clips of 7 are in the bank")
 
-def test_a_failed_refit_leaves_the_earlier_fit_whole(data):
-    X, domains = data
-    detector = daco.DACo("raw-k5").fit(X, domains=domains)
-    score = detector.anomaly_score(X)
-    with pytest.raises(daco.DacoError):
-        detector.fit(X[:3])
-    assert (detector.anomaly_score(X) == score).all()
+    def test_it_is_said_once_at_a_line(self, fitted):
+        assert len(self.caught(lambda: [fitted.predict(X[:1]) for _ in range(5)])) == 1
 
+    def test_identical_normals(self):
+        (sentence,) = self.caught(lambda: daco.DACo().fit(np.vstack([X, X[:2]])))
+        assert sentence.startswith("2 normals are copies of others")
 
-def test_feature_names_are_known_to_the_chosen_detector(data):
-    X, domains = data
-    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(X.shape[1])])
-    search = daco.LabelFreeSearch().fit(frame, domains=domains)
-    assert search.domain_weights(frame).shape == (220, 2)
-    assert search.best_detector_.anomaly_score(frame).shape == (220,)
-    with pytest.raises(InputError, match="feature names"):
-        search.anomaly_score(frame[frame.columns[::-1]])
+    def test_a_domain_below_ten_clips(self):
+        def fit(kind=daco.DACo):
+            kind(false_alarm_rate=0.2).fit(X[:209], domains=DOMAINS[:209])
 
+        for kind in (daco.DACo, daco.LabelFreeSearch):
+            (sentence,) = self.caught(lambda kind=kind: fit(kind))
+            assert sentence == "Few normals: 9 of target. Ten of each domain are a good start."
 
-def test_other_numbers_of_features_are_refused(data):
-    X, domains = data
-    with pytest.raises(InputError, match="expecting 12 features"):
-        daco.DACo().fit(X, domains=domains).predict(X[:, :3])
+    def test_a_rate_that_so_few_clips_cannot_support(self):
+        model = MachineModel.fit(X, DOMAINS, machine="fan", false_alarm_rate=0.01)
+        (sentence,) = model.warnings()
+        assert "0.01 is below 0.0476, the smallest that 20 clips of target can support" in sentence
+        with pytest.warns(DacoWarning, match=f"^{re.escape(sentence)}$"):
+            daco.DACo(false_alarm_rate=0.01).fit(X, domains=DOMAINS)
 
-
-def test_a_rate_so_few_clips_cannot_support_is_answered_with_the_smallest(data):
-    X, domains = data
-    model = MachineModel.fit(X, domains, machine="fan", config="raw-k1", false_alarm_rate=0.01)
-    (caution,) = model.cautions()
-    assert "0.01 is below 0.0333, the smallest that 20 clips of target can support" in caution
-    with pytest.warns(DacoWarning, match=f"^{re.escape(caution)}$"):
-        daco.DACo("raw-k1", false_alarm_rate=0.01).fit(X, domains=domains)
-
-
-@pytest.mark.parametrize("rate", [0, 1, -0.1, 2, 1e-17, "0.1", None, True, float("nan"), 0.1 + 0j])
-def test_rates_outside_of_0_and_1_are_refused(data, rate):
-    with pytest.raises(InputError, match="between 0 and 1"):
-        daco.DACo(false_alarm_rate=rate).fit(data[0])
-
-
-def test_wrong_configurations_are_refused_at_fit(data):
-    X, domains = data
-    with pytest.raises(ConfigError, match="Did you mean"):
-        daco.DACo("conf-soft-m0").fit(X)
-    with pytest.raises(InputError, match="which a detector never has"):
-        daco.DACo("conf-oracle-m0-k1").fit(X, domains=domains)
-
-
-def test_fit_predict_leaves_each_clip_out(data):
-    X, domains = data
-    X = X.copy()
-    X[7] = -X[7]
-    flags = daco.DACo("raw-k1", false_alarm_rate=0.05).fit_predict(X, domains=domains)
-    assert flags[7] == -1
-    assert (flags == -1).mean() < 0.1
-    assert daco.DACo().fit(X, domains=domains).predict(X[7:8]) == 1  # it finds itself
-
-
-def test_search_picks_the_smallest_criterion_and_says_why(data):
-    X, domains = data
-    search = daco.LabelFreeSearch().fit(X, domains=domains)
-    table = search.results_
-    assert len(table) == 9
-    assert table.loc[table["criterion"].idxmin(), "config"] == search.best_config_
-    assert table.loc[table["rank"] == 1, "config"].item() == search.best_config_
-    assert "smallest balance criterion of 9" in search.reason_
-    np.testing.assert_array_equal(search.anomaly_score(X), search.best_detector_.anomaly_score(X))
-    assert search.domain_weights(X).shape == (220, 2)
-    whole = daco.LabelFreeSearch(daco.paper_grid(), n_splits=3, seed=4).fit(X, domains=domains)
-    assert len(whole.results_) == 51
-    np.testing.assert_array_equal(
-        whole.results_["criterion"], daco.NormalBank(X, domains).balance(daco.paper_grid(), 3, 4)
-    )
-
-
-def test_search_breaks_exact_ties_by_order():
-    """Monotone maps of one score have equal criteria: the first named is taken."""
-    X = np.random.default_rng(0).normal(size=(40, 5))
-    domains = ["s"] * 30 + ["t"] * 10
-    for pool in (["raw-k1", "conf-soft-m1000000000-k1"], ["conf-soft-m1000000000-k1", "raw-k1"]):
-        search = daco.LabelFreeSearch(pool).fit(X, domains=domains)
-        assert search.results_["criterion"].nunique() == 1
-        assert search.best_config_ == pool[0]
-
-
-def test_search_in_one_domain_takes_the_default(data):
-    search = daco.LabelFreeSearch().fit(data[0])
-    assert search.best_config_ == "conf-soft-m0-k1"
-    assert "one domain" in search.reason_
-    assert "the fixed default" in search.reason_
-    assert "the first candidate" in daco.LabelFreeSearch(["raw-k4"]).fit(data[0]).reason_
-    assert search.results_["criterion"].isna().all()
-
-
-def test_fitted_detectors_survive_pickling_to_worker_processes(data):
-    X, domains = data
-    detector = daco.DACo().fit(X, domains=domains)
-    stored = pickle.dumps(detector)
-    assert len(stored) < 20 * X.nbytes  # the distances between clips stay behind
-    again = pickle.loads(stored)
-    np.testing.assert_array_equal(again.anomaly_score(X), detector.anomaly_score(X))
-
-
-@pytest.mark.parametrize("kind", [daco.DACo, daco.LabelFreeSearch])
-@pytest.mark.parametrize("method", ["fit", "fit_predict"])
-@pytest.mark.parametrize(
-    "of", [np.asarray, list, pd.Series, pd.Categorical, lambda d: d.astype("S")]
-)
-def test_domains_in_the_place_of_y_are_an_error_that_shows_the_call(data, kind, method, of):
-    """They would be ignored, and with them the whole calibration by domain."""
-    X, domains = data
-    call = rf"text such as b?'source'.*{kind.__name__}\(\)\.fit\(X, domains=domains\)"
-    with pytest.raises(InputError, match=call):
-        getattr(kind(), method)(X, of(domains))
+    def test_worker_processes_say_nothing(self, monkeypatch):
+        monkeypatch.setattr("multiprocessing.parent_process", lambda: object())
+        assert self.caught(lambda: daco.DACo().fit(np.vstack([X, X[:2]]))) == []

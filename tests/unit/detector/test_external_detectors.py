@@ -1,152 +1,243 @@
-"""DACo and LabelFreeSearch with detectors of other libraries."""
+"""Detectors of other libraries as scorers: given to DACo, or installed for models and commands."""
 
 from __future__ import annotations
 
 import pickle
+import sys
 
 import numpy as np
 import pytest
+from command_line import refused, run
 from pyod.models.ecod import ECOD
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
+from third_party import write_package
 
-from daco import DACo, LabelFreeSearch
-from daco.errors import ConfigError, InputError
+from daco import DACo, NormalBank, load
+from daco.data.table import EmbeddingTable
+from daco.detector.model import MachineModel
+from daco.detector.revision import add_normals, calibrate_with, remove_normals
+from daco.errors import ConfigError, ModelError
+from daco.method.external import installed_scorers
 
-RNG = np.random.default_rng(3)
 DOMAINS = ["source"] * 150 + ["target"] * 30
 
 
-def normals(rng, count=180):
-    X = rng.normal(size=(count, 8)) + 2
-    X[-count // 6 :, :4] *= 2
+def draw(seed, count=180):
+    X = np.random.default_rng(seed).normal(size=(count, 8)) + 2
+    X[-count // 6 :, :4] += 4
     return X
 
 
-X = normals(RNG)
-FAULTS = RNG.normal(size=(40, 8)) - 4
-pytestmark = pytest.mark.filterwarnings("ignore::daco.errors.DacoWarning")
+X, NEW = draw(3), draw(99, 600)
+FAULTS = np.random.default_rng(4).normal(size=(40, 8)) - 4
 
 
-@pytest.mark.parametrize(
-    "scorer", [IsolationForest(), LocalOutlierFactor(), OneClassSVM(), ECOD(), DACo("varmin-K4")]
-)
-def test_any_detector_alarms_on_faults_and_seldom_on_new_normals(scorer):
-    detector = DACo(scorer=scorer, false_alarm_rate=0.1).fit(X, domains=DOMAINS)
-    assert detector.config_ == f"conf-soft-m0-ext-{type(scorer).__name__}"
-    assert (detector.predict(FAULTS) == -1).mean() > 0.9
-    fresh = normals(np.random.default_rng(99), 600)
-    alarms = detector.predict(fresh) == -1
-    assert alarms[:500].mean() < 0.2
-    assert alarms[500:].mean() < 0.3  # 30 clips fix the rate of a domain to about 0.1
-    p_values = detector.p_values(fresh)
-    np.testing.assert_array_equal(alarms, p_values <= 0.1)
-    np.testing.assert_array_equal(alarms, detector.decision_function(fresh) < 0)
-
-
-@pytest.mark.parametrize(
-    ("config", "name"),
-    [
-        ("raw-k1", "ext-OneClassSVM"),
-        ("zscore-hard-k4", "zscore-hard-ext-OneClassSVM"),
-        ("conf-hard-m30-ldnK1", "conf-hard-m30-ext-OneClassSVM"),
-        ("conf-soft-m0-ext-mine", "conf-soft-m0-ext-mine"),
-        ("vote", "vote"),
-        ("recommended", "vote"),
-    ],
-)
-def test_a_scorer_takes_the_place_of_the_base_score(config, name):
-    detector = DACo(config, scorer=OneClassSVM()).fit(X, domains=DOMAINS)
-    assert detector.config_ == name
-    if name == "vote":
-        assert "ext-OneClassSVM" in detector.bank_.members()
-
-
-def test_the_detector_can_be_cloned_pickled_set_and_calibrated():
-    detector = DACo(scorer=IsolationForest(n_estimators=10)).fit(X, domains=DOMAINS)
-    again = clone(detector).set_params(scorer__n_estimators=20).fit(X, domains=DOMAINS)
-    assert again.scorer.n_estimators == 20
-    assert not np.array_equal(again.anomaly_score(X), detector.anomaly_score(X))
-    loaded = pickle.loads(pickle.dumps(detector))
-    np.testing.assert_array_equal(loaded.anomaly_score(FAULTS), detector.anomaly_score(FAULTS))
-    new = normals(np.random.default_rng(5), 60)
-    loaded.calibrate(new, ["source"] * 50 + ["target"] * 10)
-    assert loaded.reference_.kinds == {"source": "new", "target": "new"}
-
-
-def test_a_bank_without_external_scorers_pickles_no_second_copy_of_its_vectors():
-    X = np.random.default_rng(0).normal(size=(400, 64))
-    size = len(pickle.dumps(DACo("raw-k1").fit(X)))
-    assert size < 1.5 * X.nbytes
-
-
-def test_sessions_are_scored_by_detectors_that_have_not_seen_them():
-    rng = np.random.default_rng(1)
-    sessions = np.repeat(np.arange(30), 6)
-    X = rng.normal(size=(30, 8))[sessions] + 0.05 * rng.normal(size=(180, 8)) + 2
-    scorer = LocalOutlierFactor(n_neighbors=3)
-    blind = DACo("raw-k1", scorer=scorer).fit(X)
-    aware = DACo("raw-k1", scorer=scorer).fit(X, groups=list(map(str, sessions)))
-    assert aware.reference_.kinds == {"all": "sessions"}
-    assert np.median(aware.reference_.scores) > 2 * np.median(blind.reference_.scores)
-
-
-def test_a_search_compares_names_detectors_and_tables():
-    own = np.linalg.norm(X - X.mean(axis=0), axis=1)
-    pool = ["raw-k1", "conf-soft-m0-k1", "vote", OneClassSVM(), {"mine": own}]
-    search = LabelFreeSearch(pool, n_splits=20).fit(X, domains=DOMAINS)
-    results = search.results_.set_index("config")
-    assert len(results) == 17
-    # a score whose domains differ is balanced by its quantile maps
-    for base in ("ext-OneClassSVM", "ext-mine"):
-        assert (
-            results.loc[f"conf-soft-m0-{base}", "criterion"] < results.loc[base, "criterion"] - 0.1
-        )
-    # the veto judges detectors; tables, and votes that count them, cannot score pseudo-anomalies
-    assert np.isfinite(results.loc["ext-OneClassSVM", "pseudo_score"])
-    for name in ("ext-mine", "vote"):
-        assert np.isnan(results.loc[name, "pseudo_score"])
-        assert not results.loc[name, "vetoed"]
-    assert search.predict(FAULTS).shape == (40,)
-
-
-def test_a_chosen_detector_can_be_fitted_again():
-    search = LabelFreeSearch([OneClassSVM()], n_splits=5).fit(X, domains=DOMAINS)
-    best = search.best_detector_
-    again = clone(best).fit(X, domains=DOMAINS)
-    np.testing.assert_allclose(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
-
-
-def test_a_chosen_vote_can_be_fitted_again_with_all_its_scorers():
-    pool = ["conf-soft-m0-vote", OneClassSVM(), {"trees": IsolationForest(n_estimators=10)}]
-    search = LabelFreeSearch(pool, n_splits=3).fit(X, domains=DOMAINS)
-    assert search.best_config_ == "conf-soft-m0-vote"
-    again = clone(search.best_detector_).fit(X, domains=DOMAINS)
-    assert again.bank_.members() == search.best_detector_.bank_.members()
-    np.testing.assert_array_equal(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
-
-
-def test_a_chosen_table_needs_the_scores_of_new_clips():
-    search = LabelFreeSearch([{"mine": RNG.random(180)}], n_splits=5).fit(X, domains=DOMAINS)
-    with pytest.raises(InputError, match="scores="):
-        search.predict(FAULTS)
-    found = search.best_detector_.bank_.score(
-        FAULTS, search.best_config_, scores={"mine": np.ones(40)}
+class TestGivenDetectors:
+    # ECOD ranks a clip among those of the same call, of which daco warns.
+    @pytest.mark.filterwarnings("ignore::daco.errors.DacoWarning")
+    @pytest.mark.parametrize(
+        ("scorer", "higher"),
+        [
+            (IsolationForest(), None),
+            (LocalOutlierFactor(), None),
+            (OneClassSVM(), None),
+            (ECOD(), True),
+            (make_pipeline(StandardScaler(), OneClassSVM()), None),
+            (DACo("varmin-K4"), None),
+        ],
+        ids=lambda value: type(value).__name__,
     )
-    assert found.shape == (40, 1)
+    def test_any_of_them_alarms_on_faults_and_seldom_on_new_normals(self, scorer, higher):
+        detector = DACo(scorer=scorer, scorer_higher_is_anomalous=higher)
+        detector.fit(X, domains=DOMAINS)
+        assert detector.config_ == f"ext-{type(scorer).__name__}"
+        detector.calibrate(draw(5, 300), ["source"] * 250 + ["target"] * 50)
+        assert (detector.predict(FAULTS) == -1).mean() > 0.9
+        alarms = detector.predict(NEW) == -1
+        # 50 clips fix the rate of a domain to 0.04, 100 others show it with 0.03
+        assert alarms[:500].mean() == pytest.approx(0.1, abs=0.1)
+        assert alarms[500:].mean() == pytest.approx(0.1, abs=0.15)
+        np.testing.assert_array_equal(alarms, detector.p_values(NEW) <= 0.1)
+
+    def test_the_sign_is_not_guessed(self):
+        with pytest.raises(ConfigError, match="scorer_higher_is_anomalous=True, as for PyOD"):
+            DACo(scorer=ECOD()).fit(X, domains=DOMAINS)
+        with pytest.raises(ConfigError, match="high for normals"):
+            DACo(scorer=OneClassSVM(), scorer_higher_is_anomalous=True).fit(X, domains=DOMAINS)
+
+    @pytest.mark.parametrize(
+        ("config", "name"),
+        [
+            ("raw-k1", "ext-OneClassSVM"),
+            ("zscore-hard-k4", "zscore-hard-ext-OneClassSVM"),
+            ("conf-hard-m30-ldnK1", "conf-hard-m30-ext-OneClassSVM"),
+            ("conf-soft-m0-ext-mine", "conf-soft-m0-ext-mine"),
+            ("blend", "ext-OneClassSVM"),
+            ("blend+mine", "blend+mine"),
+        ],
+    )
+    def test_they_replace_the_base_score_or_join_a_blend(self, config, name):
+        detector = DACo(config, scorer=OneClassSVM()).fit(X, domains=DOMAINS)
+        assert detector.config_ == name
+        assert (detector.predict(FAULTS) == -1).mean() > 0.9
+
+    def test_they_can_be_cloned_pickled_set_and_calibrated(self):
+        detector = DACo(scorer=IsolationForest(n_estimators=10)).fit(X, domains=DOMAINS)
+        again = clone(detector).set_params(scorer__n_estimators=20).fit(X, domains=DOMAINS)
+        assert not np.array_equal(again.anomaly_score(NEW), detector.anomaly_score(NEW))
+        loaded = pickle.loads(pickle.dumps(detector))
+        np.testing.assert_array_equal(loaded.anomaly_score(NEW), detector.anomaly_score(NEW))
+        loaded.calibrate(NEW[-100:], ["target"] * 100)
+        assert loaded.reference_.kinds == {"source": "training", "target": "new"}
+
+    def test_random_state_seeds_them_and_n_jobs_changes_nothing(self):
+        def references(**options):
+            detector = DACo(scorer=IsolationForest(n_estimators=5), **options)
+            return detector.fit(X, domains=DOMAINS).reference_scores_
+
+        first = references(random_state=1)
+        np.testing.assert_array_equal(references(random_state=1, n_jobs=2), first)
+        assert not np.array_equal(references(random_state=2), first)
+
+    def test_sessions_are_scored_by_detectors_that_have_not_seen_them(self):
+        rng = np.random.default_rng(1)
+        sessions = np.repeat(np.arange(30), 6)
+        takes = rng.normal(size=(30, 8))[sessions] + 0.05 * rng.normal(size=(180, 8)) + 2
+        scorer = LocalOutlierFactor(n_neighbors=3)
+        blind = DACo(scorer=scorer).fit(takes).reference_scores_
+        aware = DACo(scorer=scorer).fit(takes, groups=list(map(str, sessions))).reference_scores_
+        assert np.median(aware) > 2 * np.median(blind)
+
+    def test_a_bank_without_them_pickles_no_second_copy_of_its_vectors(self):
+        vectors = np.random.default_rng(0).normal(size=(400, 64))
+        assert len(pickle.dumps(DACo("raw-k1").fit(vectors))) < 1.5 * vectors.nbytes
+
+    def test_what_is_no_detector_and_no_calibration_of_one_is_refused(self):
+        with pytest.raises(ConfigError, match="divides by a median"):
+            DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
+        with pytest.raises(ConfigError, match="'raw-k1' uses none of the scorers mine"):
+            DACo("raw-k1", scorer={"mine": OneClassSVM()}).fit(X, domains=DOMAINS)
+        for scorer in ("forest", np.zeros(180), {}):
+            with pytest.raises(ConfigError, match="scorer"):
+                DACo(scorer=scorer).fit(X, domains=DOMAINS)
 
 
-def test_what_is_no_detector_and_no_calibration_of_one_is_refused():
-    with pytest.raises(ConfigError, match="never negative"):
-        DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
-    with pytest.raises(ConfigError, match="pool"):
-        LabelFreeSearch([3]).fit(X, domains=DOMAINS)
-    with pytest.raises(ConfigError, match="pool"):
-        LabelFreeSearch(3).fit(X, domains=DOMAINS)
-    with pytest.raises(ConfigError, match="'raw-k1' uses none of the scorers mine"):
-        DACo("raw-k1", scorer={"mine": OneClassSVM()}).fit(X, domains=DOMAINS)
-    for scorer in ("forest", np.zeros(180), {}):
-        with pytest.raises(ConfigError, match="'scorer' parameter must be a detector"):
-            DACo(scorer=scorer).fit(X, domains=DOMAINS)
+CODE = """
+def forest():
+    from sklearn.ensemble import IsolationForest
+
+    return IsolationForest(n_estimators=30, random_state=0)
+
+
+def constant():
+    return Constant()
+
+
+class Constant:
+    higher_is_anomalous = True
+
+    def fit(self, X):
+        return self
+
+    def decision_function(self, X):
+        return 0 * X[:, 0]
+
+
+def broken():
+    import no_such_module
+"""
+POINTS = [f"daco.scorers:{name} = plugin:{name}" for name in ("forest", "constant", "broken")]
+CONFIG = "conf-soft-m0-ext-forest"
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    folder = write_package(tmp_path / "site", CODE, *POINTS)
+    monkeypatch.syspath_prepend(folder)
+    installed_scorers.cache_clear()
+    yield folder
+    installed_scorers.cache_clear()
+    sys.modules.pop("plugin", None)
+
+
+@pytest.fixture
+def file(installed, tmp_path):
+    DACo(CONFIG).fit(X, domains=DOMAINS).save(tmp_path / "fan.daco", machine="fan")
+    return tmp_path / "fan.daco"
+
+
+class TestInstalledDetectors:
+    """A model file names them; they are fitted again when it is loaded."""
+
+    def test_a_loaded_model_scores_as_the_fitted_one(self, file):
+        fitted = MachineModel.fit(X, DOMAINS, machine="fan", config=CONFIG)
+        fitted.save(file)
+        scores = MachineModel.load(file).score(NEW).scores
+        np.testing.assert_array_equal(scores, fitted.score(NEW).scores)
+        assert (load(file).predict(FAULTS) == -1).mean() > 0.9
+        assert b"sklearn" not in file.read_bytes()
+
+    def test_a_model_records_the_package_of_its_scorer(self, file, installed):
+        assert MachineModel.load(file).provenance["scorers"] == {"forest": "some-plugin 1.0"}
+        (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
+        installed_scorers.cache_clear()
+        with pytest.raises(
+            ModelError, match=r"\{'forest': 'some-plugin 1\.0'\}. Here they are \{'forest': ''\}"
+        ):
+            MachineModel.load(file).score(NEW)
+
+    def test_other_versions_of_a_scorer_do_not_mix_in_a_model(self, file, installed):
+        (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
+        write_package(installed, CODE, *POINTS, version="1.1")
+        installed_scorers.cache_clear()
+        model, more = MachineModel.load(file), NEW[:5].astype(np.float32)
+        for revise in (
+            lambda: model.score(NEW),
+            lambda: add_normals(model, more, "target", list("abcde")),
+            lambda: remove_normals(model, ["3"]),
+            lambda: calibrate_with(model, more, ["target"] * 5),
+        ):
+            with pytest.raises(ModelError, match=r"some-plugin 1\.0'\}.*some-plugin 1\.1'\}"):
+                revise()
+
+    @pytest.mark.usefixtures("installed")
+    def test_a_bank_finds_them_after_it_was_pickled_and_the_array_changed(self):
+        rows = X.copy()
+        bank = NormalBank(rows, DOMAINS)
+        expected = NormalBank(X, DOMAINS).score(NEW, CONFIG)
+        again = pickle.loads(pickle.dumps(bank))
+        rows[:] = 0
+        np.testing.assert_array_equal(again.score(NEW, CONFIG), expected)
+
+    @pytest.fixture
+    def table(self, tmp_path):
+        columns = {"machine": "fan", "domain": DOMAINS, "split": "train"}
+        EmbeddingTable.from_arrays(X, **columns).write(tmp_path / "e.parquet")
+        return tmp_path / "e.parquet"
+
+    @pytest.mark.usefixtures("installed")
+    def test_fit_and_score_on_the_command_line(self, table, tmp_path):
+        run("fit", table, "--config", CONFIG, "--out", tmp_path / "fan.daco")
+        assert "of 180 clips are anomalous" in run("score", tmp_path / "fan.daco", table).stdout
+        inspected = " ".join(run("inspect", tmp_path / "fan.daco").stdout.split())
+        assert "conf-soft-m0-ext-forest: forest, turned into its quantile" in inspected
+
+    @pytest.mark.usefixtures("installed")
+    def test_one_that_cannot_be_used_is_named_before_anything_is_read(self, tmp_path):
+        def fit(config):
+            return str(refused("fit", tmp_path / "none", "--config", config, "--out", "fan.daco"))
+
+        assert "Did you mean 'forest'" in fit("conf-soft-m0-ext-forst")
+        assert "'broken' (plugin:broken) could not be loaded: No module named" in fit("ext-broken")
+
+    @pytest.mark.usefixtures("installed")
+    def test_one_to_which_all_clips_are_alike_is_not_blamed_on_the_normals(self, table):
+        out = table.parent / "fan.daco"
+        error = str(refused("fit", table, "--config", "ext-constant", "--out", out))
+        assert "finds nothing anomalous" in error
+        assert "normalise vectors" in error

@@ -10,7 +10,6 @@ from daco import DACo, LabelFreeSearch
 
 pytestmark = pytest.mark.filterwarnings("ignore::daco.errors.DacoWarning")
 
-
 SELF_MATCH = (
     "a clip of the bank finds itself at distance 0, so predict on the training clips raises no "
     "alarm; fit_predict leaves each clip out, as LocalOutlierFactor does"
@@ -25,7 +24,7 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [DACo(), DACo(scorer=OneClassSVM()), LabelFreeSearch()],
+    [DACo(), DACo("conf-soft-m0-k1"), DACo(scorer=OneClassSVM()), LabelFreeSearch()],
     expected_failed_checks=expected_failures,
 )
 def test_estimator_contract(estimator, check):

@@ -11,7 +11,7 @@ from small_clips import RATE, FakeNet
 
 from daco.audio.decode import Decoder
 from daco.backbones import load
-from daco.backbones.logmel import RECOMMENDED_VIEWS, LogMel
+from daco.backbones.logmel import BLEND_VIEWS, LogMel
 from daco.backbones.several import Networks
 from daco.data.clips import Clip, ClipTable
 from daco.data.lazy_table import open_table
@@ -54,7 +54,7 @@ def embedded(clips, net, out, readouts=None, **options):
 def test_views_are_named_by_network_and_readout():
     net = both()
     assert net.name == "fake+logmel"
-    assert check_readouts(net, None) == ("fake", *RECOMMENDED_VIEWS)
+    assert check_readouts(net, None) == ("fake", *BLEND_VIEWS)
     assert check_readouts(net, ["mod60+cep"]) == ("fake", "mod60", "cep")
     assert check_readouts(net, ["cep", "fake-length"]) == ("fake-length", "cep")
     assert check_readouts(net, ["fake-level+fake-length"])[:2] == ("fake", "fake-length")

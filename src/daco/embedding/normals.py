@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.audio.decode import probe
 from daco.audio.formats import is_readable
@@ -22,12 +21,10 @@ from daco.data.dcase import require_normal_names
 from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.data.views import Bands
-from daco.detector.ranges import learn_ranges
+from daco.data.views import ONE_VIEW, Views
 from daco.embedding.embed import Engine, embed_clips
-from daco.embedding.frontend import Frontend, frontend_of
 from daco.embedding.output import HASHES, QUALITIES
-from daco.embedding.provenance import check_readouts
+from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, missing_message, open_location
@@ -49,60 +46,55 @@ class Normals:
     ----------
     machine : str
         The machine, with the year if the data set has it in several years.
-    embeddings : (N, D) float32
-    domains, names, sha256s : N texts each
-        An unknown hash is ``""``; `sha256s` is empty if none is known.
-    sessions : N texts, or empty
-        Clips that were recorded together have the same session.
-    qualities : N qualities, or empty
-        Sample rate, length and problems of each recording; None if they are unknown.
-    frontend : Frontend or None
-        How recordings became the embeddings; None if that is unknown.
-    origin : dict
-        Where the clips come from, for the provenance of the model.
-    bands : int or Views
-        How each embedding is divided.
-    levels : (N, Q) float32 or None
-        Sound levels of each recording (:func:`daco.backbones.levels.sound_levels`).
+    embeddings, views : (N, D) float32, Views
+        The vectors, and which columns belong to which view; one view by default.
+    domains, names, sha256s, sessions : N texts each
+        Of the recordings. The latter two are empty if none is known; an unknown hash is ``""``.
+    qualities, levels : N qualities, (N, Q) float32
+        Sample rate, length, problems and sound levels of the recordings, as far as they are known.
+    frontend, origin : Frontend or None, dict
+        How recordings became vectors, and where they come from, for the provenance of the model.
     """
 
     machine: str
-    embeddings: NDArray[np.float32]
+    embeddings: Float32s
     domains: tuple[str, ...]
     names: tuple[str, ...]
     frontend: Frontend | None
     origin: dict[str, Any]
-    bands: Bands = 1
+    views: Views = None  # type: ignore[assignment]  # it follows from the number of columns
     sha256s: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     qualities: tuple[Quality | None, ...] = ()
     levels: Float32s | None = None
 
+    def __post_init__(self) -> None:
+        one = Views((ONE_VIEW,), self.embeddings.shape[1:])
+        object.__setattr__(self, "views", self.views or one)
+
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def take(self, rows: Sequence[int] | Indices) -> Normals:
-        """Return the clips of these rows."""
-        listed: dict[str, Any] = {
-            name: tuple(values[row] for row in rows)
+        """Return the clips of these rows; vectors that follow each other are not copied."""
+        taken: Any = list(rows)
+        columns: dict[str, Any] = {
+            name: tuple(getattr(self, name)[row] for row in taken)
             for name in ("domains", "names", "sha256s", "sessions", "qualities")
-            if (values := getattr(self, name))
+            if getattr(self, name)
         }
-        levels = None if self.levels is None else self.levels[rows]
-        return replace(self, embeddings=self.embeddings[rows], levels=levels, **listed)
-
-    def ranges(self) -> dict[str, Any] | None:
-        """Return the ranges of the sound levels, or None if the levels are unknown."""
-        rates = {quality["sample_rate"] for quality in self.qualities if quality is not None}
-        return None if self.levels is None else learn_ranges(self.levels, rates)
+        if taken and taken == list(range(taken[0], taken[-1] + 1)):
+            taken = slice(taken[0], taken[-1] + 1)
+        levels = None if self.levels is None else self.levels[taken]
+        return replace(self, embeddings=self.embeddings[taken], levels=levels, **columns)
 
 
 @dataclass(frozen=True)
 class NormalsByMachine:
-    """The normals of every machine of a source, remarks, and recordings that were skipped."""
+    """The normals of every machine of a source, warnings, and recordings that were skipped."""
 
     machines: tuple[Normals, ...]
-    oddities: tuple[str, ...]
+    warnings: tuple[str, ...]
     skipped: Skipped = ()
 
 
@@ -130,57 +122,51 @@ def normals_of_table(
     all_views: bool = False,
     session_by: str | None = None,
 ) -> NormalsByMachine:
-    """The normals of an embedding table.
+    """Read the normals of an embedding table.
 
     Parameters
     ----------
     source : path
         Parquet or ``.npz``.
-    readout : str, optional
-        One, or several views joined with ``+``; by default the table's first.
+    readout, all_views : str, optional, bool
+        One readout, or several views joined with ``+``; by default the table's first, or all.
     training : bool
         Only clips of the training split; else, where there are none, all but anomalies.
-    all_views : bool
-        Without a readout, all readouts of the table are views.
     session_by : str, optional
         As of :func:`daco.data.sessions.find_sessions`, by the columns of the table.
     """
     table = EmbeddingTable.read(source)
-    joined = "+".join(table.readouts)
-    separate = joined.count("+") == len(table.readouts) - 1  # of no name itself
-    readout = readout or (joined if all_views and separate else table.readouts[0])
-    matrix, bands = table.matrix(readout), table.bands(readout)
-    frontend = frontend_of(table, _view_names(table, readout))
-    origin = {"source": source.name, "source_sha256": sha256_of_file(source)}
-    columns = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
-    clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in columns]
-    groups, oddities = _group(clips, training)
-    hashes, levels = _hashes_of(table), parse_levels(table.columns.get(LEVELS, ()))
+    if readout is None:
+        several = all_views and not any("+" in name for name in table.readouts)
+        readout = "+".join(table.readouts) if several else table.readouts[0]
+    matrix, names = table.matrix(readout), _view_names(table, readout)
+    views = Views((ONE_VIEW,), matrix.shape[1:]) if "+" in names[0] else table.layout(readout)
+    rows = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
+    clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in rows]
+    numbers = {id(clip): number for number, clip in enumerate(clips)}
+    grouped, warnings = _group(clips, training)
+    rows_of = {machine: [numbers[id(clip)] for clip in group] for machine, group in grouped.items()}
+    grouped, more = find_sessions(grouped, session_by, several=training)
+    hashes = [text if is_sha256(text) else "" for text in table.columns.get(HASHES, ())]
     qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
-    row_of = {id(clip): row for row, clip in enumerate(clips)}
-    rows_of = {machine: [row_of[id(clip)] for clip in group] for machine, group in groups.items()}
-    groups, notes = find_sessions(groups, session_by, several=training)
+    everything = Normals(
+        "",
+        matrix,
+        tuple(clip.domain or ONE_DOMAIN for clip in clips),
+        tuple(clip.path for clip in clips),
+        frontend_of(table, names),
+        {"source": source.name, "source_sha256": sha256_of_file(source)},
+        views,
+        tuple(hashes) if any(hashes) else (),
+        qualities=tuple(qualities) if any(qualities) else (),
+        levels=parse_levels(table.columns.get(LEVELS, ())),
+    )
     machines = []
-    for machine, group in groups.items():
-        rows = rows_of[machine]
-        # Rows that follow each other are a slice, so that a fleet's vectors are not copied.
-        together = rows == list(range(rows[0], rows[-1] + 1))
-        machines.append(
-            Normals(
-                machine,
-                matrix[rows[0] : rows[-1] + 1] if together else matrix[rows],
-                tuple(clip.domain or ONE_DOMAIN for clip in group),
-                tuple(clip.path for clip in group),
-                frontend,
-                origin,
-                bands,
-                tuple(hashes[row] for row in rows) if hashes else (),
-                tuple(clip.session for clip in group if clip.session),
-                tuple(qualities[row] for row in rows) if any(qualities) else (),
-                None if levels is None else levels[rows],
-            )
-        )
-    return NormalsByMachine(tuple(machines), (*oddities, *notes))
+    for machine, group in grouped.items():
+        sessions = tuple(clip.session for clip in group if clip.session)
+        normals = everything.take(rows_of[machine])
+        machines.append(replace(normals, machine=machine, sessions=sessions))
+    return NormalsByMachine(tuple(machines), (*warnings, *more))
 
 
 def clips_to_judge(
@@ -188,22 +174,20 @@ def clips_to_judge(
 ) -> tuple[Float32s, tuple[str, ...], Float32s | None]:
     """Embeddings, names and levels of all clips of a table with a model's frontend and readout."""
     table = EmbeddingTable.read(source)
-    found = readout_for(table, frontend, readout, source)
-    require_alike(frontend_of(table, _view_names(table, found)), frontend, source)
+    known = readout_for(table, frontend, readout, source)
+    require_alike(frontend_of(table, _view_names(table, known)), frontend, source)
     levels = parse_levels(table.columns.get(LEVELS, ()))
-    return table.matrix(found), tuple(map(str, table.columns["path"])), levels
+    return table.matrix(known), tuple(map(str, table.columns["path"])), levels
 
 
 def readout_for(
     table: EmbeddingTable, frontend: Frontend | None, readout: str | None, source: object
 ) -> str:
     """The readouts of a table whose vectors were made as those of a model, in its order."""
-    made = {name: frontend_of(table, [name]) for name in table.readouts}
+    readouts = {frontend_of(table, [name]): name for name in reversed(table.readouts)}
     views = () if frontend is None else [replace(view, seconds=None) for view in frontend.views]
-    found = [next((name for name, made_by in made.items() if made_by == v), None) for v in views]
-    alike = [name for name in found if name is not None]
-    if alike and len(alike) == len(found):
-        return "+".join(alike)
+    if views and all(view in readouts for view in views):
+        return "+".join(readouts[view] for view in views)
     names = readout.split("+") if readout else []
     missing = [name for name in names if name not in table.readouts]
     if names and not missing:
@@ -253,34 +237,27 @@ def normals_of_recordings(
     domain_level: int | None = None,
     session_by: str | None = None,
 ) -> NormalsByMachine:
-    """The normals of recordings, embedded.
+    """Embed the normals of recordings.
 
     Parameters
     ----------
     source : path
         Whatever :func:`daco.data.sources.read_clips` reads, or one recording.
-    net : Backbone
-    readout, channel : optional
-        Of the network, and of the recordings.
+    net, readout, channel
+        The network, its readouts joined with ``+``, and the channel of the recordings.
     keep : path, optional
         A Parquet file for the embeddings: a run that was interrupted goes on from it.
-    training : bool
-        Only clips of the training split; else, where there are none, all but anomalies.
-    on_error : {"fail", "skip"}
-        Whether an unusable recording is an error or is skipped.
-    progress : callable, optional
-        Called with the clips done and the clips in all.
-    engine : Engine, optional
-        Where they are embedded, such as `daco.embedding.cluster.RayEmbedding`; by default here.
+    training, session_by
+        As of `normals_of_table`.
+    on_error, progress, engine
+        As of :func:`daco.embedding.embed.embed_clips`.
     domain_level : int, optional
         As of :func:`daco.data.sources.read_clips`.
-    session_by : str, optional
-        As of :func:`daco.data.sessions.find_sessions`.
     """
-    single = is_readable(source.name) and not source.is_dir()
-    table = one_recording(source) if single else read_clips(source, domain_level=domain_level)
-    groups, oddities = _group(table.clips, training)
-    groups, notes = find_sessions(groups, session_by, table.root, several=training)
+    is_single = is_readable(source.name) and not source.is_dir()
+    table = one_recording(source) if is_single else read_clips(source, domain_level=domain_level)
+    groups, warnings = _group(table.clips, training)
+    groups, more = find_sessions(groups, session_by, table.root, several=training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     readouts = check_readouts(net, None if readout is None else [readout])
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
@@ -298,21 +275,17 @@ def normals_of_recordings(
         # In the order that was asked for; several networks have their views one after the other.
         asked = [name for name in (readout or "").split("+") if name in readouts]
         order = dict.fromkeys([*asked, *readouts])
-        gathered = normals_of_table(out, readout="+".join(order), training=training)
+        embedded = normals_of_table(out, readout="+".join(order), training=training).machines
     seconds = usual_seconds(normals.paths())
     origin = {"source": source.name or str(source), "root": str(table.root)}
-    machines = tuple(
-        replace(
-            each,
-            origin=origin,
-            frontend=None if each.frontend is None else replace(each.frontend, seconds=seconds),
-        )
-        for each in gathered.machines
-    )
-    # Without `training` nobody needs to hear that no clip is of the training split.
-    unneeded = () if training else without_training(table.clips)
-    remarks = [each for each in table.remarks if each not in unneeded]
-    return NormalsByMachine(machines, (*remarks, *oddities, *notes), report.skipped)
+    machines = []
+    for each in embedded:
+        frontend = None if each.frontend is None else replace(each.frontend, seconds=seconds)
+        machines.append(replace(each, origin=origin, frontend=frontend))
+    # Without `training` nobody needs to know that no clip is of the training split.
+    needless = () if training else without_training(table.clips)
+    known = [each for each in table.remarks if each not in needless]
+    return NormalsByMachine(tuple(machines), (*known, *warnings, *more), report.skipped)
 
 
 def one_recording(path: Location) -> ClipTable:
@@ -336,35 +309,34 @@ def usual_seconds(paths: Sequence[Location]) -> float | None:
 
 
 def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:
-    """Normals by machine, and remarks about the clips that are left out."""
+    """Normals by machine, and warnings about the clips that are left out."""
     clips = list(clips)
     given = [clip for clip in clips if clip.split == "train"]
     if not given and not training:
         given = clips
-    oddities = []
+    warnings = []
     if len(given) < len(clips):
-        pairs = ((clip.split, clip.label) for clip in clips)
-        oddities += left_out(pairs)
+        warnings += left_out((clip.split, clip.label) for clip in clips)
     faulty = [clip.path for clip in given if clip.label == 1]
     normals = [clip for clip in given if clip.label != 1]
-    oddities += require_normal_names([clip.path for clip in normals])
+    warnings += require_normal_names([clip.path for clip in normals])
     if faulty:
         count = quantity(faulty, "clip")
-        oddities.append(f"{count} labelled anomaly left out: {name_list(faulty)}.")
+        warnings.append(f"{count} labelled anomaly left out: {name_list(faulty)}.")
     if not normals:
         kind = "normal training clip" if training else "normal clip"
-        sentences = [f"There is no {kind}.", *oddities, "Give recordings of the normal machine."]
+        sentences = [f"There is no {kind}.", *warnings, "Give recordings of the normal machine."]
         raise DataError(" ".join(sentences))
     by_key: dict[tuple[int | None, str], list[Clip]] = {}
     for clip in normals:
         by_key.setdefault((clip.year, clip.machine), []).append(clip)
-    names = Counter(machine for _, machine in by_key)
+    years = Counter(machine for _, machine in by_key)
     groups = {}
     for (year, machine), group in by_key.items():
-        title = machine_title(year, machine) if names[machine] > 1 else machine
+        title = machine_title(year, machine) if years[machine] > 1 else machine
         sections = sorted({clip.section for clip in group})
         if len(sections) > 1:
-            oddities.append(f"{title}: one model of the sections {name_list(sections)}.")
+            warnings.append(f"{title}: one model of the sections {name_list(sections)}.")
         unnamed = [clip.path for clip in group if clip.domain is None]
         if unnamed and len(unnamed) < len(group):
             raise DataError(
@@ -372,11 +344,11 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
                 f"{name_list(unnamed)}. Give their domain, or leave them out."
             )
         groups[title] = group
-    return groups, oddities
+    return groups, warnings
 
 
 def left_out(clips: Iterable[tuple[str, int | None]]) -> list[str]:
-    """A remark about clips, given by split and label, that are not for training.
+    """A warning about clips, given by split and label, that are not for training.
 
     >>> left_out([("train", 0), ("test", 0), ("test", 1)])
     ['Left out 2 test clips (1 of them an anomaly): only normal training clips are used.']
@@ -389,12 +361,5 @@ def left_out(clips: Iterable[tuple[str, int | None]]) -> list[str]:
             kind = "an anomaly" if faulty == 1 else "anomalies"
             which = f" ({faulty:,} of them {kind})" if faulty else ""
             parts.append(quantity(total, f"{split} clip") + which)
-    return (
-        [f"Left out {' and '.join(parts)}: only normal training clips are used."] if parts else []
-    )
-
-
-def _hashes_of(table: EmbeddingTable) -> list[str]:
-    """The hash of each row's recording, "" where it is not known; [] where none is."""
-    hashes = [each if is_sha256(each) else "" for each in table.columns.get(HASHES, ())]
-    return hashes if any(hashes) else []
+    text = f"Left out {' and '.join(parts)}: only normal training clips are used."
+    return [text] if parts else []
