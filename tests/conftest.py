@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
 
 # scikit-learn skips one of its estimator checks without it; SciPy reads it at import.
 os.environ.setdefault("SCIPY_ARRAY_API", "1")
@@ -26,14 +25,6 @@ settings.register_profile(
     "fuzz", settings.get_profile("default"), derandomize=False, max_examples=200, print_blob=True
 )
 settings.load_profile("default")
-
-
-def pytest_collection_modifyitems(items):
-    """Skip the one example that needs PyTorch in a module that does not import it."""
-    if find_spec("torch") is None:
-        for item in items:
-            if item.name == "daco.method.machines.evaluate_machines":
-                item.add_marker(pytest.mark.skip(reason="the example needs PyTorch"))
 
 
 @pytest.fixture(autouse=True)

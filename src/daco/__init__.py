@@ -15,27 +15,32 @@ from daco.version import __version__
 if TYPE_CHECKING:
     from daco import backbones
     from daco.data.table import EmbeddingTable
-    from daco.detector.estimator import DACo, LabelFreeSearch
+    from daco.detector.calibrator import DomainCalibrator
+    from daco.detector.displays import CalibrationDisplay, CriterionDisplay, ScoreDisplay
+    from daco.detector.estimator import DACo, load
+    from daco.detector.search import LabelFreeSearch
     from daco.evaluation.metrics import machine_metrics, official_score
     from daco.experiments.result import StudyResult
     from daco.experiments.run import study
     from daco.method.bank import NormalBank
-    from daco.method.config import ScoreConfig, frontier_grid, paper_grid
-    from daco.method.given_scores import calibrate_scores
+    from daco.method.config import ScoreConfig, paper_grid
 
 __all__ = [
+    "CalibrationDisplay",
+    "CriterionDisplay",
     "DACo",
     "DacoError",
     "DacoWarning",
+    "DomainCalibrator",
     "EmbeddingTable",
     "LabelFreeSearch",
     "NormalBank",
     "ScoreConfig",
+    "ScoreDisplay",
     "StudyResult",
     "__version__",
     "backbones",
-    "calibrate_scores",
-    "frontier_grid",
+    "load",
     "machine_metrics",
     "official_score",
     "paper_grid",
@@ -43,14 +48,17 @@ __all__ = [
 ]
 
 _MODULES = {
+    "CalibrationDisplay": "daco.detector.displays",
+    "CriterionDisplay": "daco.detector.displays",
     "DACo": "daco.detector.estimator",
+    "DomainCalibrator": "daco.detector.calibrator",
     "EmbeddingTable": "daco.data.table",
-    "LabelFreeSearch": "daco.detector.estimator",
+    "LabelFreeSearch": "daco.detector.search",
     "NormalBank": "daco.method.bank",
     "ScoreConfig": "daco.method.config",
+    "ScoreDisplay": "daco.detector.displays",
     "StudyResult": "daco.experiments.result",
-    "calibrate_scores": "daco.method.given_scores",
-    "frontier_grid": "daco.method.config",
+    "load": "daco.detector.estimator",
     "machine_metrics": "daco.evaluation.metrics",
     "official_score": "daco.evaluation.metrics",
     "paper_grid": "daco.method.config",

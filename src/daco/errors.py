@@ -86,3 +86,17 @@ class DacoWarning(UserWarning):
     >>> import warnings, daco
     >>> warnings.simplefilter("ignore", daco.DacoWarning)
     """
+
+
+def warn(sentence: str) -> None:
+    """Warn at the user's line that led here, in the main process only."""
+    import sys
+    import warnings
+    from multiprocessing import parent_process
+
+    if parent_process() is not None:
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals["__name__"].startswith(("daco.", "sklearn.")):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(sentence, DacoWarning, stacklevel=level)

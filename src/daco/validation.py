@@ -180,31 +180,6 @@ def match_domains(
     return np.array([names.index(label) for label in found], dtype=np.intp)[codes]
 
 
-def split_bands(X: ArrayLike, bands: int | None) -> tuple[Floats, int]:
-    """Checked vectors, and how many bands each of them has."""
-    flat, found = flat_bands(X)
-    if found is not None and bands not in (None, found):
-        raise InputError(f"X has {found} bands, but bands={bands!r}. Leave 'bands' out.")
-    rows, bands = as_embeddings(flat), bands if found is None else found
-    bands = 1 if bands is None else bands
-    if not is_whole(bands, least=1) or rows.shape[1] % bands:
-        raise InputError(
-            f"bands must divide the {rows.shape[1]} features of X. Got {bands!r} instead."
-        )
-    return rows, int(bands)
-
-
-def flat_bands(X: Any) -> tuple[Any, int | None]:
-    """An array (n, F, D) as (n, F D), and F; anything else as it is, and None."""
-    try:
-        shape = np.shape(X)
-    except ValueError:  # ragged: `as_embeddings` says so
-        return X, None
-    if len(shape) != 3:
-        return X, None
-    return np.asarray(X).reshape(shape[0], shape[1] * shape[2]), shape[1]
-
-
 def plain_array(values: ArrayLike, name: str, ndim: int | None) -> NDArray[Any]:
     """The values as an array of `ndim` axes, or an InputError."""
     try:

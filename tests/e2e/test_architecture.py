@@ -12,13 +12,14 @@ import numpy as np
 from service_process import RATE, model, normal
 from shared_data import ROOT
 
-from daco.detector.verdict import Verdict
+from daco.detector.model import MachineModel
+from daco.detector.verdict import Verdict, judge_embeddings
 from daco.monitoring.service import model_server
 from daco.monitoring.service.app import create_app
 from daco.monitoring.service.settings import Settings
 from daco.monitoring.store import NewClip
 
-LONGEST = 27
+LONGEST = 22
 CLIP = normal()
 DIMENSIONS = model().embeddings.shape[1]
 
@@ -74,8 +75,39 @@ def test_the_way_of_a_clip_is_the_one_described(tmp_path):
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    way = page[page.index("## The way of one clip") :]
-    described = set(re.findall(r"`(daco\.[\w.]+)`", way))
+    described = modules_in("The way of one clip")
     assert trace.modules == described
     assert len(described) <= LONGEST
+
+
+def modules_in(section):
+    """The modules that the tables of a section of the page name."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = page.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    return set(re.findall(r"`(daco\.[\w.]+)`", rows))
+
+
+def modules_of_verdict(config):
+    """The modules that run between an embedding and its verdict, when all is prepared."""
+    X = np.random.default_rng(0).normal(size=(60, 16)) + 1
+    judge = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press", config=config)
+    names = set()
+
+    def remember(frame, event, _):
+        if event == "call":
+            names.add(frame.f_globals.get("__name__", ""))
+
+    for profile in (None, remember):  # the first clip prepares the bank
+        sys.setprofile(profile)
+        try:
+            list(judge_embeddings(judge, X[:1] + 0.1, ["clip"]))
+        finally:
+            sys.setprofile(None)
+    return {name for name in names if name.startswith("daco.")}
+
+
+def test_the_steps_from_vector_to_verdict_are_those_described():
+    described = modules_in("From vector to verdict")
+    assert modules_of_verdict("conf-soft-m0-k1") == described
+    assert modules_of_verdict("blend") - described == {"daco.method.blend"}

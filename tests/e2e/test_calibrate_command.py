@@ -18,8 +18,8 @@ RATE = 16000
 
 
 def hum(path, hertz, seed, wobble=8.0):
-    """A hum whose wobble starts anywhere; another microphone is another seed."""
-    rng = np.random.default_rng(seed)
+    """A hum whose wobble starts anywhere; no two clips have the same noise."""
+    rng = np.random.default_rng([seed, hertz])
     time = np.arange(RATE // 2) / RATE
     level = 1 + 0.3 * np.sin(2 * np.pi * wobble * time + rng.uniform(0, 6))
     wave = 0.2 * level * np.sin(2 * np.pi * hertz * time) + rng.normal(0, 0.03, len(time))
@@ -66,12 +66,12 @@ def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
     assert after.clip_names == before.clip_names
     assert [after.basis[name]["kind"] for name in ("day", "night")] == ["new", "new"]
     assert after.reference.sizes == {"day": 12, "night": 9}
-    expected = after.bank.examine(after.new_embeddings, after.config).scores[:, 0]
+    expected = after.bank.examine(after.new_embeddings, after.config).scores
     np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
     text = " ".join(result.stdout.split())
     assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
     assert "from 21 new recordings of" in text
-    assert "caution" not in text
+    assert "warning" not in text
     assert all(len(line) <= 80 for line in result.stdout.replace(str(tmp_path), "").splitlines())
     assert "from 21 new recordings of" in " ".join(run("inspect", model).stdout.split())
     scored = run("score", model, tmp_path / "new", "--json").stdout
@@ -79,15 +79,15 @@ def test_new_recordings_decide_and_stay_outside_the_bank(model, tmp_path):
 
 
 @pytest.mark.parametrize("count", [2, 12])
-def test_many_recordings_unlike_the_normals_are_a_caution(model, tmp_path, count):
+def test_many_recordings_unlike_the_normals_are_a_warning(model, tmp_path, count):
     """Two are too few: of a healthy machine, both may be anomalous."""
     for index in range(count):
         hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, wobble=12.0)
     text = " ".join(run("calibrate", model, tmp_path / "other", "--domain", "day").stdout.split())
     assert f"With the old threshold, {count} of them were anomalous." in text
-    caution = f"{count} of {count} recordings were anomalous before, where 20 % would be usual."
-    assert (caution in text) == ("Check that they are recordings of this machine" in text)
-    assert (caution in text) == (count == 12)
+    warning = f"{count} of {count} recordings were anomalous before, where 20 % would be usual."
+    assert (warning in text) == ("Check that they are recordings of this machine" in text)
+    assert (warning in text) == (count == 12)
 
 
 def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
@@ -100,7 +100,7 @@ def test_one_domain_alone_leaves_the_other_as_it_was(model, tmp_path):
         after.reference_scores[after.reference_domains == 0],
         before.reference_scores[before.reference_domains == 0],
     )
-    assert "for day from the training recordings only" in after.basis_sentence()
+    assert "for day from the training recordings only" in after.basis_sentence
     again = new_recordings(tmp_path / "again", (0, 5), first=300) / "night"
     run("calibrate", tmp_path / "out.daco", again, "--domain", "night")
     assert MachineModel.load(tmp_path / "out.daco").reference.sizes["night"] == 5
@@ -187,7 +187,7 @@ def test_a_later_update_keeps_the_calibration_and_scores_it_again(model, tmp_pat
     assert after.domain_sizes == {"day": 20, "night": 10}
     assert after.reference.kinds == before.reference.kinds
     assert after.basis["day"]["when"] == before.basis["day"]["when"]
-    expected = after.bank.examine(after.new_embeddings, after.config).scores[:, 0]
+    expected = after.bank.examine(after.new_embeddings, after.config).scores
     np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
 
 
@@ -202,9 +202,9 @@ def test_a_new_session_serves_bank_and_threshold_by_turns(model, tmp_path):
     assert len(halves) == 2
     # What a clip of one half scores where its half is hidden from the bank.
     night = after.reference_scores[after.reference_domains == 1]
-    alone = after.bank.leave_one_out(after.config)[after.clip_domains == 1, 0][-12:]
-    assert (night >= alone - 1e-9).all()
-    assert "each judged without its half of them" in after.basis_sentence()
+    expected = after.bank.examine_normals(after.config, sessions=after.sessions).scores
+    np.testing.assert_allclose(night, expected[-12:], atol=1e-9)
+    assert "each judged without its half of them" in after.basis_sentence
 
 
 def test_real_recordings_of_another_session(tmp_path):
@@ -219,4 +219,4 @@ def test_real_recordings_of_another_session(tmp_path):
     assert "5 of source and 5 of target" in " ".join(result.stdout.split())
     found = MachineModel.load(model)
     assert found.reference.sizes == {"source": 5, "target": 5}
-    assert "is below 0.116" in " ".join((result.stdout + result.stderr).split())
+    assert "is below 0.167" in " ".join((result.stdout + result.stderr).split())

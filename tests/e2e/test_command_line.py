@@ -106,7 +106,7 @@ def test_ctrl_c_while_a_dataclass_is_made_is_an_interrupt_like_any_other(tmp_pat
     assert (result.returncode, result.stderr) == (130, "Interrupted.\n")
 
 
-LONG = "conf-soft-m100-zmin-k1+ldnK1+varmin-K4"
+LONG = "conf-soft-m100.0625-ldn-diff-K16"
 GRID = ("raw-k1", "conf-soft-m0-k1", LONG, "conf-soft-m300-varmin-K16", "zscore-hard-varmin-K16")
 MACHINES = ("hydraulic-press-in-the-third-hall-of-the-plant", "a-fan-with-a-name-of-many-words")
 RECORDING = "2026-11-15_line-4_shift-2_microphone-near-the-gearbox_{:04d}.wav"
@@ -212,8 +212,8 @@ def test_names_and_numbers_stay_whole_in_a_pipe_and_in_a_terminal(printed, name)
         "sensitivity": MACHINES[:1],
         "select": (*MACHINES, LONG),
         "study": (LONG, "conf-soft-m0-k1"),
-        "compare": (LONG, "conf-soft-m0-k1"),
-        "verify": (LONG,),
+        "compare": ("conf-soft-m0-k1",),
+        "verify": ("conf-soft-m0-k1",),
         "evaluate": MACHINES[:1],
     }
     assert all(

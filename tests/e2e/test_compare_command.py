@@ -21,7 +21,7 @@ def test_four_runs_fit_a_terminal(folders, tmp_path):
     result = run("compare", *(folders[name] for name in names), "--out", tmp_path / "tables")
     lines = result.stdout.splitlines()
     assert all(len(line) <= 80 for line in lines if str(tmp_path) not in line)
-    guarded = next(line for line in lines if line.startswith("guarded criterion"))
+    guarded = next(line for line in lines if line.startswith("paper's choice"))
     assert guarded.split()[2:] == ["63.52", "56.29", "61.05", "58.97"]
     assert "[−0.09,+0.69]" in result.stdout
     assert (tmp_path / "tables" / "compare.json").is_file()

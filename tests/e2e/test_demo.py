@@ -29,7 +29,7 @@ def test_every_stage_is_reported_to_its_end(demo):
     _, _, stages = demo
     names = list(dict.fromkeys(stage for stage, _, _ in stages))
     embedding = ["embedding dev", "embedding eval"]
-    assert names == ["recording", *embedding, "scoring", "examining", "drawing"]
+    assert names == ["recording", *embedding, "scoring", "examining", "deciding", "drawing"]
     assert {("recording", 648, 648), ("examining", 6, 6)} <= set(stages)
 
 

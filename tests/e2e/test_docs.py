@@ -139,8 +139,8 @@ def test_the_rates_on_real_machines_are_those_stated(row):
     table = real_table(machine, embeddings={"logmel": "logmel_mod"}.get(network, network))
     train, test = table.select(split="train"), table.select(split="test")
     normals, domains = train.matrix(), train.column("domain")
-    model = MachineModel.fit(normals, list(domains), machine=machine, false_alarm_rate=0.1)
-    assert model.config == "conf-soft-m0-k1"
+    model = MachineModel.fit(normals, list(domains), machine=machine, config="conf-soft-m0-k1")
+    assert model.false_alarm_rate == 0.1
     scored = model.score(test.matrix())
 
     def flagged(alarms, label):

@@ -15,7 +15,7 @@ from command_line import run as command
 from scipy.signal import resample_poly
 from shared_data import shared
 
-from daco.backbones.logmel import RECOMMENDED_VIEWS
+from daco.backbones.logmel import BLEND_VIEWS
 from daco.data.table import EmbeddingTable
 from daco.errors import DacoError
 
@@ -155,7 +155,7 @@ def test_a_network_and_weight_free_views_in_one_table(few, tmp_path):
     options = ("--weights", weights, "--out", out)
     run(few, "--backbone", "mn04", "--backbone", "logmel", *options)
     table = EmbeddingTable.read(out)
-    assert table.readouts == ("mn04", *RECOMMENDED_VIEWS)
+    assert table.readouts == ("mn04", *BLEND_VIEWS)
     # Float32 rounding, and of env and mod60 what float16 leaves.
     tolerances = {"mn04": 1e-4, "mod": 1e-5, "mod60": 4e-3, "env": 4e-3, "cep": 1e-3}
     for view in table.readouts:
@@ -166,7 +166,7 @@ def test_a_network_and_weight_free_views_in_one_table(few, tmp_path):
     run(few, "--backbone", "mn04+logmel", "--readout", "mn04-band+cep", "--force", *options)
     table = EmbeddingTable.read(out)
     assert table.readouts == ("mn04-band", "cep")
-    assert (table.bands("mn04-band"), table.bands("cep")) == (4, 1)
+    assert table.matrix("mn04-band").shape[1] == 4 * 384
 
 
 def test_killed_and_typed_again(tmp_path):

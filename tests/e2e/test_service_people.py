@@ -125,4 +125,4 @@ def test_a_service_that_does_not_adapt_says_so_and_stores_the_models_verdict(tmp
         assert (answer.status_code, "--adapt" in answer.json()["detail"]) == (400, True)
         assert glance(service).adaptation is None
         clip = service.score(faulty(), "press").json()["clip"]
-        assert clip["basis"] == model().basis_sentence()
+        assert clip["basis"] == model().basis_sentence

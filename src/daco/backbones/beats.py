@@ -68,7 +68,6 @@ def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Netw
         sample_rate=SAMPLE_RATE,
         shortest=samples_for(PATCH),
         default_readout="mean",
-        frequencies=BANDS,
         frame_rate=FRAME_RATE,
         device=device,
         precision=precision,

@@ -53,7 +53,6 @@ def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Netw
         shortest=FRAME,
         own_readouts=("cls",),
         default_readout="cls",
-        frequencies=BANDS,
         frame_rate=FRAME_RATE,
         device=device,
         precision=precision,

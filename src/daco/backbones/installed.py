@@ -11,7 +11,6 @@ import inspect
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -131,13 +130,6 @@ class _PooledNetwork(Backbone):
             parse_readout(name, self.readouts, depth=0, owner=self.name)
         else:
             super().check_readout(name)
-
-    def bands(self, readout: str) -> int:
-        return self._frequencies if parse_readout(readout, self.readouts).keeps_bands else 1
-
-    @cached_property
-    def _frequencies(self) -> int:
-        return self.grid(_noise(self, 1)).shape[2]
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         for name in readouts:

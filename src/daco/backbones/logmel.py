@@ -18,8 +18,8 @@ MEL_BANDS = 128
 HOP_SECONDS = 0.032
 MIN_SAMPLE_RATE = 1000
 
-RECOMMENDED_VIEWS = ("mod", "mod60", "env", "cep")
-"""Readouts that together describe more than each of them, for a vote over views."""
+BLEND_VIEWS = ("mod", "mod60", "env", "cep")
+"""Readouts that together describe more than each of them, for a blend of views."""
 
 _CLIPS = 8  # clips whose modulation is computed at once: more would leave the cache
 
@@ -32,8 +32,7 @@ class LogMel(Backbone):
     default readout ``mod`` (`daco.backbones.readout.pool`) gives 7 modulation bands x 16 groups of
     8 mel bands = 112 values. It needs no weights and no download, and hardly depends on the level
     of the recording. ``mean`` (128 values) and ``meanstd`` (256) are over time alone, because a
-    mean over the mel bands would leave one number. No readout keeps bands apart, because a mel band
-    has a single feature.
+    mean over the mel bands would leave one number.
 
     ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are computed from the waveform itself
     (`daco.backbones.classical`). They are meant for clips of 1 s or longer; a clip below 0.512 s is
@@ -82,7 +81,7 @@ class LogMel(Backbone):
     @property
     def default_views(self) -> tuple[str, ...]:
         """Readouts that it has beside another network if none is named."""
-        return RECOMMENDED_VIEWS
+        return BLEND_VIEWS
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Compute several readouts of the same clips; the bands are computed once."""

@@ -154,7 +154,6 @@ def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Netw
         sample_rate=SAMPLE_RATE,
         shortest=N_FFT,
         default_readout="mean",
-        frequencies=N_MELS // STRIDE,
         frame_rate=SAMPLE_RATE / (HOP * STRIDE),
         device=device,
         precision=precision,

@@ -32,7 +32,6 @@ class Network(Backbone):
     shortest : fewest samples that the encoder can work with
     own_readouts : names that the encoder's second output has
     default_readout : one of them, or a readout of the grid
-    frequencies : frequency bands F of the grid
     frame_rate : time steps of the grid per second; the readout ``mod`` needs it
     device, precision : see ``Backbone``
     resampler : how recordings of another rate should be resampled
@@ -50,7 +49,6 @@ class Network(Backbone):
         shortest: int,
         default_readout: str,
         own_readouts: tuple[str, ...] = (),
-        frequencies: int = 1,
         frame_rate: float | None = None,
         device: str = "cpu",
         precision: str = "fp32",
@@ -59,7 +57,7 @@ class Network(Backbone):
         self.name, self.device, self.precision = name, device, precision
         self.sample_rate, self.shortest = sample_rate, shortest
         self.resampler = resampler
-        self.frequencies, self.frame_rate = frequencies, frame_rate
+        self.frame_rate = frame_rate
         of_grid = tuple(name for name in READOUTS if name != "mod" or frame_rate is not None)
         self.readouts = (*own_readouts, *of_grid)
         self.default_readout = default_readout
@@ -90,10 +88,6 @@ class Network(Backbone):
         network has layers, each of them of a layer, as in ``mean@L4``.
         """
         self._parsed(name)
-
-    def bands(self, readout: str) -> int:
-        """Equal parts, one per frequency band, that the vectors of a readout have; 1 for none."""
-        return self.frequencies if self._parsed(readout).keeps_bands else 1
 
     def grid(self, waveforms: Any) -> NDArray[np.float32]:
         """Features before any pooling, (clips, time, frequency, dim)."""

@@ -111,10 +111,6 @@ class Backbone:
                 f"{suggestion(str(name), self.readouts)}"
             )
 
-    def bands(self, readout: str) -> int:
-        """Return the number of frequency bands that a readout keeps apart; 1 if it keeps none."""
-        return 1
-
     def check_waveforms(self, shape: Sequence[int], dtype: Any, *, allowed: bool) -> None:
         """Raise unless waveforms have the shape, type (`allowed`) and length of this network."""
         if len(shape) != 2 or shape[0] == 0:

@@ -37,7 +37,6 @@ HYBRID_POWER = 3.0
 
 _LETTERS = {"gem": "p", "rdp": "g", "rdp1": "g", "rdpgem": "g"}
 _BEGINNINGS = tuple(f"{kind}-{letter}" for kind, letter in _LETTERS.items())
-_BANDWISE = ("band", "max", *_LETTERS)
 _NUMBERED = re.compile(r"(gem|rdp|rdp1|rdpgem)-([pg])((?:0|[1-9][0-9]{0,3})(?:\.[0-9]{0,2}[1-9])?)")
 _LAYER = re.compile(r"L([1-9][0-9]{0,2})")
 _MISSPELT_NUMBER = re.compile(r"(gem|rdp1(?=[^0-9.])|rdpgem|rdp)[-_ ]?[pg]?[_= ]?([0-9.]+)")
@@ -69,11 +68,6 @@ class Readout:
         number = "" if self.number is None else f"-{_LETTERS[self.kind]}{self.number:.7g}"
         layer = "" if self.layer is None else f"@L{self.layer}"
         return f"{self.kind}{number}{layer}"
-
-    @property
-    def keeps_bands(self) -> bool:
-        """Whether the vector has one part for every frequency band of the grid."""
-        return self.kind in _BANDWISE
 
 
 def parse_readout(

@@ -77,11 +77,6 @@ class Networks(Backbone):
         """Raise an `InputError` unless there is such a view."""
         self._parsed(name)
 
-    def bands(self, readout: str) -> int:
-        """Return the number of frequency bands that a view keeps apart; 1 if it keeps none."""
-        network, own = self._parsed(readout)
-        return network.bands(own)
-
     def _parsed(self, name: str) -> tuple[Backbone, str]:
         """The network of a view, and its readout."""
         for network in self.networks:

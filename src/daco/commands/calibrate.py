@@ -40,7 +40,7 @@ _UNLIKE = (
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Normals
+    from daco.embedding.normals import Normals
 
 
 def calibrate(
@@ -78,7 +78,7 @@ def calibrate(
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel
-    from daco.detector.ranges import widen_ranges
+    from daco.detector.ranges import ranges_of, widen_ranges
     from daco.detector.revision import calibrate_with
 
     console, errors = Output(), Output(stderr=True)
@@ -88,7 +88,7 @@ def calibrate(
     gathered = gather_normals(
         errors, before, normals, weights, device, on_error, domain_level, None
     )
-    errors.notes(gathered.oddities)
+    errors.notes(gathered.warnings)
     clips = normals_of_machine(before, gathered)
     domains = _domains(before, clips, domain, normals.name)
     if domains is None:
@@ -108,7 +108,7 @@ def calibrate(
         clips.embeddings,
         clips.domains,
         clips.names,
-        ranges=widen_ranges(before.ranges, clips.ranges()) if keep_suspicious else None,
+        ranges=widen_ranges(before.ranges, ranges_of(clips)) if keep_suspicious else None,
         note=clips.origin,
     )
     counts = after.provenance["updates"][-1]["clips"]
@@ -121,7 +121,7 @@ def calibrate(
     save_model(console, before, after, target, done)
     if anomalous >= _FEWEST and 2 * anomalous > len(clips):
         usual = 100 * before.false_alarm_rate
-        console.notes([_UNLIKE.format(anomalous, len(clips), usual)], "caution")
+        console.notes([_UNLIKE.format(anomalous, len(clips), usual)], "warning")
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
 

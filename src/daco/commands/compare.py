@@ -36,7 +36,7 @@ def compare(
     """Compare studies of different networks, readouts or years, each on its own machines.
 
     daco shows the score of every rule in each run, how well the dev score and the criterion
-    predict it, and the differences between the guarded pick and the others.
+    predict it, and the differences between the choice and the others.
     """
     from daco.experiments.compare import compare_runs
     from daco.experiments.result import StudyResult
@@ -98,7 +98,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, list[str], int, Rows]
     """Title, headings, number of text columns and rows; no title where a table is continued."""
     from daco.experiments.analysis import plain_rows
     from daco.experiments.compare import interval_text
-    from daco.experiments.decision import LABEL_FREE
+    from daco.experiments.rules import VETOES
     from daco.experiments.tables import format_cell
 
     names = [str(name) for name in comparison.selection.columns[1:]]
@@ -108,9 +108,8 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, list[str], int, Rows]
         yield title, ["", *shown], 1, comparison.selection[["rule", *shown]].to_numpy().tolist()
         title = ""
 
-    rules = ["dev score", "guarded criterion", "oracle"]
-    if LABEL_FREE in set(comparison.rules["rule"]):
-        rules.insert(2, LABEL_FREE)
+    known = set(comparison.rules["rule"])
+    rules = ["dev score", *(rule for rule in VETOES.values() if rule in known), "oracle"]
     picks = {(row["run"], row["rule"]): row["config"] for row in plain_rows(comparison.rules)}
     rows = [
         [escape(name) if rule == rules[0] else "", rule, picks.get((name, rule)) or "–"]
@@ -146,7 +145,7 @@ def _tables(comparison: Comparison) -> Iterator[tuple[str, list[str], int, Rows]
     ]
     headings = ["", "minus", "difference", "95 % over machines", "without one machine"]
     if rows:
-        yield "Guarded pick minus others, in points", headings, 2, rows
+        yield "Choice minus others, in points", headings, 2, rows
 
     rows = [
         [

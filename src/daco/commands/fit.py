@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +22,7 @@ from daco.commands.console import (
     show_domains,
     show_replaced,
     show_skipped,
+    views_in_words,
 )
 from daco.commands.embed import load_network
 from daco.commands.options import (
@@ -37,7 +38,7 @@ from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Normals, NormalsByMachine, Skipped
+    from daco.embedding.normals import Normals, NormalsByMachine, Skipped
 
 _SHOWN = 5
 _UNSAFE = re.compile(r"[^\w.-]+")
@@ -56,11 +57,18 @@ def fit(
     weights: shared.Weights = None,
     config: Annotated[
         str,
-        option("Score with the vote (recommended), daco's choice (auto), or a configuration."),
-    ] = "recommended",
+        option("Score with the blend of all views, a choice without labels (choose), or a name."),
+    ] = "blend",
     false_alarm_rate: Annotated[
         float, option("Allow this share of the normal clips of each domain to be called anomalous.")
     ] = shared.FALSE_ALARM_RATE,
+    siblings: Annotated[
+        str,
+        option(
+            "Set how many similar normals are hidden from a normal that is scored as if it were "
+            "new: auto or a number."
+        ),
+    ] = "auto",
     max_normals: Annotated[
         int | None, option("Keep at most this many normals, chosen so that they represent all.")
     ] = None,
@@ -95,9 +103,9 @@ def fit(
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.compute import require_engine
-    from daco.detector.model import AUTO
-    from daco.detector.modelcheck import require_usable, scorers_of
-    from daco.detector.thresholds import require_rate
+    from daco.detector.decision import require_rate
+    from daco.detector.fit import CHOOSE
+    from daco.detector.modelfields import require_usable
     from daco.method.config import ScoreConfig
     from daco.method.external import installed_scorer
     from daco.validation import require_whole
@@ -107,10 +115,9 @@ def fit(
     require_rate(false_alarm_rate)
     if max_normals is not None:
         require_whole(max_normals, "--max-normals", least=2)
-    if config != AUTO:
-        for label in scorers_of(require_usable(config)):
-            installed_scorer(label)  # or say that there is none before recordings are read
-    votes = config != AUTO and ScoreConfig.parse(config).base.is_vote
+    base = None if config == CHOOSE else ScoreConfig.parse(require_usable(config)).base
+    for label in base.labels if base else ():
+        installed_scorer(label)  # or say that there is none before recordings are read
     require_folder(out)
     with _connection(engine, address):
         network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
@@ -119,7 +126,7 @@ def fit(
             clips,
             network,
             engine,
-            votes,
+            base is not None and base.is_blend,
             readout="+".join(readout) if readout else None,
             channel=channel,
             on_error=on_error.value,
@@ -127,7 +134,7 @@ def fit(
             domain_level=domain_level,
             session_by=session_by,
         )
-        errors.notes(gathered.oddities)
+        errors.notes(gathered.warnings)
         targets = model_paths([each.machine for each in gathered.machines], out)
         models, replaced, failures = _fit_all(
             errors,
@@ -136,6 +143,7 @@ def fit(
             {
                 "config": config,
                 "false_alarm_rate": false_alarm_rate,
+                "siblings": int(siblings) if siblings.isdecimal() else siblings,
                 "max_normals": max_normals,
                 "keep_suspicious": keep_suspicious,
             },
@@ -218,7 +226,7 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
         show_basis(console, model)
         size = f"{file.stat().st_size / 1000:,.0f} kB"
         console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
-        console.notes(model.cautions(), "caution")
+        console.notes(model.warnings(), "warning")
 
 
 def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> None:
@@ -247,44 +255,19 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
             console.write(f"- {sentence}")
 
 
-def views_in_words(model: MachineModel) -> Iterator[str]:
-    """Which views of the sound a model has, and which configurations do not vote."""
-    from daco.data.views import Views
-    from daco.method.config import ScoreConfig
-
-    if isinstance(model.bands, Views):
-        first, names = model.bands.names[0], name_list(model.bands.names)
-        yield f"Views: {names}. The view {first} finds the most similar normal."
-        if not ScoreConfig.parse(model.config).base.is_vote:
-            yield f"Only {first} is scored, because only a vote uses several views."
-    if silent := silent_members(model):
-        members = quantity(silent, "configuration")
-        yield f"There are too few normals for {members} of the vote: {name_list(silent)}."
-
-
-def silent_members(model: MachineModel) -> list[str]:
-    """The configurations that do not vote, because they need more normals."""
-    from daco.method.config import ScoreConfig
-
-    if not ScoreConfig.parse(model.config).base.is_vote:
-        return []
-    by_view = model.bank.left_out(model.config).values()
-    return list(dict.fromkeys(name for names in by_view for name in names))
-
-
 def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
     table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("normals", justify="right")
     table.add_column("configuration")
     table.add_column("threshold", justify="right", no_wrap=True)
-    cautions: Counter[str] = Counter()
+    warnings: Counter[str] = Counter()
     for model, _ in models:
         sizes = sorted(model.domain_sizes.items(), key=lambda item: -item[1])
         clips = "+".join(str(size) for _, size in sizes)
         name = escape(printable(model.machine))
         thresholds = " ".join(f"{model.thresholds[domain]:.4g}" for domain, _ in sizes)
         table.add_row(name, clips, model.config, thresholds)
-        cautions.update(model.cautions())
+        warnings.update(model.warnings())
     console.print(table)
     size = sum(path.stat().st_size for _, path in models)
     configs = Counter(model.config for model, _ in models).most_common()
@@ -294,11 +277,11 @@ def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]])
     counted = f"{quantity(models, 'model')}, {size / 1e6:,.1f} MB"
     console.write(f"{models[0][1].parent}: {counted}", wrap=False)
     common = [
-        f"{quantity(count, 'machine')}: {text}" for text, count in cautions.most_common(_SHOWN)
+        f"{quantity(count, 'machine')}: {text}" for text, count in warnings.most_common(_SHOWN)
     ]
-    if len(cautions) > _SHOWN:
-        common.append(f"daco inspect shows {len(cautions) - _SHOWN} more of this kind.")
-    console.notes(common, "caution")
+    if len(warnings) > _SHOWN:
+        common.append(f"daco inspect shows {len(warnings) - _SHOWN} more of this kind.")
+    console.notes(common, "warning")
 
 
 def _fit_all(
@@ -374,7 +357,7 @@ def _gather(
     ``all_views``: where no readout is named, those of the network without weights are views too.
     """
     from daco.audio.microphones import parse_channel
-    from daco.detector.normals import is_table, normals_of_recordings, normals_of_table
+    from daco.embedding.normals import is_table, normals_of_recordings, normals_of_table
 
     if is_table(clips):
         given = (*network.values(), options["channel"], options["domain_level"])

@@ -11,8 +11,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from daco.commands.console import Output, new_table, print_json, show_domains
-from daco.commands.fit import silent_members, views_in_words
+from daco.commands.console import (
+    Output,
+    left_out_of_blend,
+    new_table,
+    print_json,
+    show_domains,
+    views_in_words,
+)
 from daco.commands.options import AsJson, Location, ModelLocation, flag, option, require_folder
 from daco.text import name_list, printable, quantity
 
@@ -85,35 +91,35 @@ def _describe(model: MachineModel) -> dict[str, Any]:
     """Everything about a model, except its vectors, as plain JSON."""
     from daco.detector.modelfile import SCHEMA
 
-    floor, rates = model.reference.smallest_rates(), model.expected_rates()
+    references, rates = model.reference.sizes, model.expected_rates()
     return {
         "machine": model.machine,
         "sha256": model.sha256,
         "schema": SCHEMA,
         "frontend": None if model.frontend is None else asdict(model.frontend),
         "dimensions": model.embeddings.shape[1],
-        "views": [] if isinstance(model.bands, int) else list(model.bands.names),
+        "views": list(model.views.names),
         "normals": len(model),
         "thinned_from": model.provenance.get("thinned_from"),
         "domains": {
             name: {
                 "normals": size,
-                "floor": floor[name],
+                "smallest_rate": 1 / (references[name] + 1),
                 "threshold": model.thresholds[name],
-                "expected_rate": list(rates[name]),
+                "expected_rate": rates[name],
                 **model.basis[name],
             }
             for name, size in model.domain_sizes.items()
         },
         "config": model.config,
         "config_in_words": in_words(model.config),
-        "left_out_of_vote": silent_members(model),
+        "left_out_of_blend": left_out_of_blend(model),
         "reason": model.reason,
         "false_alarm_rate": model.false_alarm_rate,
-        "basis": model.basis_sentence(),
+        "basis": model.basis_sentence,
         "reach": model.reach,
         "ranges": None if model.ranges is None else dict(model.ranges),
-        "cautions": list(model.cautions()),
+        "warnings": list(model.warnings()),
         "provenance": dict(model.provenance),
     }
 
@@ -135,8 +141,8 @@ def in_words(config: str) -> str:
     if parsed.calibration is None:
         return words
     parts = [words, _CALIBRATIONS[parsed.calibration]]
-    if parsed.prior_strength:
-        weight = f"{parsed.prior_strength:g}"
+    if parsed.m:
+        weight = f"{parsed.m:g}"
         parts.append(f"pulled toward all normals with the weight of {weight} clips")
     return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
 
@@ -149,7 +155,7 @@ def _show(console: Output, model: MachineModel, file: Location) -> None:
         fact.add_row(f"{title:<15}", Text(printable(text)))
         console.print(fact)
     show_domains(console, model)
-    console.notes(model.cautions(), "caution")
+    console.notes(model.warnings(), "warning")
 
 
 def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
@@ -167,7 +173,7 @@ def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
     for line in views_in_words(model):
         yield "", line
     rate = f"false-alarm rate {model.false_alarm_rate:g} in each domain"
-    yield "decision", f"{rate}, estimated {model.basis_sentence()}"
+    yield "decision", f"{rate}, estimated {model.basis_sentence}"
     yield "far", f"a clip farther than {model.reach:.4g} from every normal"
     if model.ranges is not None:
         low, high = model.ranges["limits"]["level"]
@@ -190,9 +196,9 @@ def _show_normals(console: Output, model: MachineModel) -> None:
     table = new_table(["name", "domain"], ["nearest", "score", "p"])
     if model.sessions:
         table.add_column("session")
-    table.add_column("remark", overflow="fold")
+    table.add_column("warning", overflow="fold")
     for each in rows[:_NORMALS]:
-        texts = [each.session] * bool(model.sessions) + [each.remark]
+        texts = [each.session] * bool(model.sessions) + [each.warning]
         numbers = [f"{each.nearest_distance:.4g}", f"{each.score:.4g}", f"{each.p_value:.3f}"]
         cells = [each.name, each.domain, *numbers, *texts]
         table.add_row(*(escape(printable(cell)) for cell in cells))
@@ -203,17 +209,15 @@ def _show_normals(console: Output, model: MachineModel) -> None:
     console.write("nearest: the distance to the most similar other normal.")
     console.write("score: the score that the normal would have as a new clip.")
     console.write("p: the share of the domain's normals that score at least as high.")
-    if suspicious := [each.name for each in rows if each.remark]:
+    if suspicious := [each.name for each in rows if each.warning]:
         listed = quantity(suspicious, "suspicious normal")
         console.write(f"Listen to the {listed}. daco update MODEL --remove NAME removes one.")
 
 
 def _network(model: MachineModel) -> str:
     frontend, size = model.frontend, f"{model.embeddings.shape[1]} values"
-    if not isinstance(model.bands, int):
-        size += f" of the views {name_list(model.bands.names)}"
-    elif model.bands > 1:
-        size += f" in {model.bands} bands"
+    if len(model.views.names) > 1:
+        size += f" of the views {name_list(model.views.names)}"
     if frontend is None:
         return f"none: embeddings of your own, {size} each"
     networks: dict[str, list[str]] = {}

@@ -23,7 +23,7 @@ SPLITS = 200
 """`daco.method.criterion.CHOICE_SPLITS`; that module takes long to import."""
 
 FALSE_ALARM_RATE = 0.1
-"""`daco.detector.thresholds.FALSE_ALARM_RATE`; that module takes long to import."""
+"""`daco.detector.decision.FALSE_ALARM_RATE`; that module takes long to import."""
 
 SKIPPED_EXIT = 4
 """Exit code when the result was written without some of the recordings."""
@@ -164,14 +164,11 @@ FleetProcesses = Annotated[
         "Use this many processes. The default is 1, or one per core for 40 machines or more.", min=1
     ),
 ]
-CriterionDevice = Annotated[
-    str, option("Compute the criterion on cpu, or with the local engine on cuda or cuda:1.")
-]
 CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
 Grid = Annotated[
     str,
-    option("Choose from this grid: 9, 45, 51, frontier, names joined by commas, or their file."),
+    option("Choose from this grid: 9, 45, 51, names joined by commas, or their file."),
 ]
 
 # Models and verdicts

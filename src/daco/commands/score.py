@@ -90,7 +90,7 @@ def score(
             report("scoring", done, len(sources))
     if write is None:
         _show(console, loaded, verdicts, failures)
-    errors.notes(loaded.cautions(), "caution")
+    errors.notes(loaded.warnings(), "warning")
     if exit_code and any(verdict.alarm for verdict in verdicts):
         raise typer.Exit(shared.ALARM_EXIT)
     if failures:
@@ -124,9 +124,9 @@ def _results(
     model: MachineModel, sources: Sequence[tuple[str, Location | None]], options: ScoreOptions
 ) -> Iterator[tuple[int, Verdict | Failed]]:
     """The number of sources so far with each verdict or failure."""
-    from daco.detector.normals import clips_to_judge, is_table
     from daco.detector.verdict import judge, judge_embeddings
     from daco.embedding.frontend import Listener
+    from daco.embedding.normals import clips_to_judge, is_table
 
     listener: Listener | None = None
     for done, (name, path) in enumerate(sources, start=1):
@@ -152,9 +152,11 @@ def _write_json(result: Verdict | Failed) -> None:
 
 def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
     weights = {name: f"weight.{name}" for name in model.domains}
-    before = ("name", "machine", "score", "p_value", "alarm", "state", "threshold")
+    views = {name: f"view.{name}" for name in model.view_names}
+    before = ("name", "machine", "score", "p_value", "extrapolated", "supported_rate", "alarm")
     after = ("nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window")
-    fields = (*before, *weights.values(), *after, "model_sha256", "basis", "error")
+    by_name = (*weights.values(), *views.values())
+    fields = (*before, "state", "threshold", *by_name, *after, "model_sha256", "basis", "error")
     writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
     writer.writeheader()
 
@@ -164,7 +166,9 @@ def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
             return
         row = result.to_dict()
         row |= {weights[name]: share for name, share in row.pop("domain_weights").items()}
-        row |= {"reasons": "; ".join(result.reasons), "alarm": int(result.alarm)}
+        row |= {views[name]: deviations for name, deviations in row.pop("views").items()}
+        row |= {"reasons": "; ".join(result.reasons)}
+        row |= {name: int(row[name]) for name in ("alarm", "extrapolated")}
         writer.writerow(row)
 
     return write
@@ -191,7 +195,7 @@ def _show(
         rule = rule if alarms else f". The false-alarm rate of {rate:g}"
         console.write(
             f"{alarms} of {quantity(verdicts, 'clip')} {'is' if one else 'are'} anomalous{rule} "
-            f"is estimated {model.basis_sentence()}."
+            f"is estimated {model.basis_sentence}."
         )
         others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
         if others:

@@ -38,7 +38,6 @@ def select(
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
-    device: shared.CriterionDevice = "cpu",
 ) -> None:
     """Choose a configuration without labels, and show whether the choice exceeds the noise.
 
@@ -48,8 +47,7 @@ def select(
     excludes candidates that do not detect pseudo-anomalies made from the normals.
     """
     from daco.compute import require_engine
-    from daco.detector.normals import left_out
-    from daco.experiments.device import require_device
+    from daco.embedding.normals import left_out
     from daco.experiments.grids import read_grid
     from daco.experiments.inputs import read_table
     from daco.experiments.labelfree import select_label_free
@@ -58,8 +56,7 @@ def select(
     errors = Output(stderr=True)
     require_folder(out)
     require_engine(engine, address)
-    require_device(device, engine)
-    read_grid(grid)  # reports a mistake in it before the table is read
+    candidates = read_grid(grid)  # reports a mistake in it before the table is read
     guard = None if dev_grid is None else read_csv_table(dev_grid)
     table = read_table(train, ("session",))
     pairs = zip(table.columns["split"].tolist(), table.columns["label"].tolist(), strict=True)
@@ -67,7 +64,7 @@ def select(
     with progress_bars(errors) as report:
         selection = select_label_free(
             table,
-            read_grid(grid, table.bands(readout)),
+            candidates,
             dev_grid=guard,
             readout=readout,
             seed=seed,
@@ -75,7 +72,6 @@ def select(
             workers=workers,
             engine=engine,
             address=address,
-            device=device,
             progress=partial(report, "balancing"),
         )
     if out is not None:
@@ -93,21 +89,21 @@ def _show(console: Output, selection: LabelFreeSelection) -> None:
     common = selection.common if len(selection.machines) > 1 else None
     table = new_table(["machine"], ["clips"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.columns[1].no_wrap = False
-    table.add_column("use" if many else "smallest criterion")
-    for name in ("smallest" if many else "", "default", "H0 floor"):
+    table.add_column("use")
+    for name in ("criterion", "agreement", "floor"):
         table.add_column(name, justify="right", no_wrap=True)
     for choice in selection.machines:
         clips = "+".join(str(n) for n in sorted(choice.domains.values(), reverse=True))
-        table.add_row(escape(choice.machine), clips, *_cells(choice, used=many))
+        table.add_row(escape(choice.machine), clips, *_cells(choice))
     if common is not None:
         table.add_section()
-        table.add_row(f"all {common.domains['machines']}", "", *_cells(common, used=many))
+        table.add_row(f"all {common.domains['machines']}", "", *_cells(common))
     console.print(table)
     advice = [] if many else [(escape(choice.machine), choice) for choice in selection.machines]
     if common is not None:
         advice.append(("One for all machines", common))
     for name, choice in advice:
-        console.print(f"{name}: use [bold]{choice.use}[/bold]; {escape(choice.advice)}.")
+        console.print(f"{name}: use [bold]{choice.use}[/bold]; {escape(choice.reason)}.")
     if many:
         uses = _most_common(choice.use for choice in selection.machines)
         console.print(f"Use {uses} machines. --json has the reasons.")
@@ -118,7 +114,9 @@ def _show(console: Output, selection: LabelFreeSelection) -> None:
 
 def _veto_lines(selection: LabelFreeSelection, many: bool) -> list[str]:
     """What the label-free veto excludes on each machine; one line where it is the same."""
-    excluded = {each.machine: tuple(each.cut) for each in selection.machines if each.pseudo_scores}
+    excluded = {
+        each.machine: tuple(each.vetoed) for each in selection.machines if each.pseudo_scores
+    }
     if not excluded:
         return []
     head = f"The label-free veto ({selection.basis}) excludes"
@@ -138,10 +136,9 @@ def _most_common(names: Iterable[str], limit: int | None = None) -> str:
     return ", ".join(f"{name} for {n:,}" for name, n in Counter(names).most_common(limit))
 
 
-def _cells(choice: LabelFreeChoice, *, used: bool) -> tuple[str, str, str, str]:
-    floor = "" if choice.floor is None else f"{choice.floor.mean:.3f}±{choice.floor.sd:.3f}"
-    own, default = (
-        "–" if value is None else f"{value:.3f}"
-        for value in (choice.criterion, choice.default_criterion)
-    )
-    return choice.use if used else choice.pick, own, default, floor
+def _cells(choice: LabelFreeChoice) -> tuple[str, str, str, str]:
+    """The configuration, its criterion, the share of resamples that agree, and the floor."""
+    criterion = choice.criterion.get(choice.use)
+    share = "–" if choice.agreement is None else f"{choice.agreement:.0%}"
+    own, floor = ("–" if value is None else f"{value:.3f}" for value in (criterion, choice.floor))
+    return choice.use, own, share, floor

@@ -131,7 +131,7 @@ def _show(console: Output, result: Sensitivity) -> None:
     )
     for sentence in result.sentences():
         console.write(sentence)
-    console.notes(result.cautions(), "caution")
+    console.notes(result.warnings(), "warning")
 
 
 def _write(

@@ -50,8 +50,11 @@ def study(
     ] = None,
     veto: Annotated[
         str,
-        option("Exclude configurations by dev scores (dev), without labels (faults), or by both."),
-    ] = "dev",
+        option(
+            "Exclude configurations by dev scores (dev), without labels (faults), or by both. "
+            "The paper's own choice is paper."
+        ),
+    ] = "both",
     readout: Annotated[
         list[str] | None,
         option(
@@ -67,12 +70,11 @@ def study(
     workers: shared.Processes = None,
     scores: Annotated[
         list[str] | None,
-        option("Write score files of this configuration: chosen, all, vote, or a name."),
+        option("Write score files of this configuration: chosen, all, blend, or a name."),
     ] = None,
     report: Annotated[bool, option("Write the report.")] = True,
     engine: shared.Engine = "local",
     address: shared.Address = None,
-    device: shared.CriterionDevice = "cpu",
 ) -> None:
     """Evaluate a grid of configurations, choose one, and report how far to trust the choice.
 
@@ -85,12 +87,10 @@ def study(
     from daco.experiments.result import StudyResult
     from daco.experiments.run import study as run_study
     from daco.files.remote import require_local
-    from daco.method.config import ScoreConfig
 
     console, errors = Output(), Output(stderr=True)
     results = require_local(out, "A study")
-    for name in {*(scores or ())} - {"chosen", "all"}:
-        ScoreConfig.parse(name)  # a misspelt name is refused before the work
+    wanted = list(dict.fromkeys(scores or ()))
     names = list(dict.fromkeys(readout or [""]))
     folders = {name: results / name if len(names) > 1 else results for name in names}
     for name, folder in folders.items():
@@ -105,6 +105,7 @@ def study(
                 systems=_systems(system or []),
                 faults=faults or (),
                 veto=veto,
+                decide=[each for each in wanted if each != "chosen"],
                 readout=name or None,
                 out=folder,
                 seed=seed,
@@ -113,10 +114,9 @@ def study(
                 workers=workers,
                 engine=engine,
                 address=address,
-                device=device,
                 progress=progress,
             )
-        _write_scores(result, scores or [], false_alarm_rate)
+        _write_scores(result, wanted, false_alarm_rate)
         page = None
         if report:
             with errors.status("drawing the report..."):
@@ -140,8 +140,9 @@ def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
         f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}."
     )
     console.write(chosen["reason"])
-    if result.selection.get("seeds"):
-        console.write(_over_seeds(result))
+    if resamples := result.selection.get("resamples"):
+        share = f"{resamples['agreement']:.0%} of {quantity(resamples['n'], 'resample')}"
+        console.write(f"{share} of splits and clips pick it.")
     console.notes(result.selection.get("warnings") or (), "warning")
     console.print(_rules_table(result))
     for sentence in _veto_lines(result):
@@ -175,20 +176,6 @@ def _rules_table(result: StudyResult) -> Table:
     return table
 
 
-def _over_seeds(result: StudyResult) -> str:
-    """How often other seeds choose the same, and what the choices score on average."""
-    from daco.method.config import DEFAULT_CONFIG
-
-    seeds = result.selection["seeds"]
-    line = f"The same choice results from {seeds['same']} of {quantity(seeds['n_seeds'], 'seed')}"
-    for column, word in (("eval_omega", "evaluation"), ("dev_omega", "development")):
-        if seeds[column] is not None:
-            own = result.grid.loc[result.grid["config"] == DEFAULT_CONFIG, column]
-            default = f"; fixed default {own.iloc[0]:.2f}" if len(own) else ""
-            return f"{line}. Mean {word} score over seeds: {seeds[column]:.2f}{default}."
-    return f"{line}."
-
-
 def _veto_lines(result: StudyResult) -> list[str]:
     """What each of the two vetoes excludes, whichever of them was used."""
     lines = []
@@ -213,18 +200,12 @@ def _systems(given: list[str]) -> dict[str, str]:
 
 def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
     from daco.experiments.submission import write_machine_scores
-    from daco.method.config import RECOMMENDED_CONFIG, VOTE_CONFIG
 
-    known = result.grid["config"].tolist()
-    groups = {"chosen": [result.selection["chosen"]["config"]], "all": known}
-    groups["recommended"] = [RECOMMENDED_CONFIG]
+    groups = {
+        "chosen": [result.selection["chosen"]["config"]],
+        "all": result.grid["config"].tolist(),
+    }
     configs = list(dict.fromkeys(c for name in wanted for c in groups.get(name, [name])))
-    for config in configs:
-        if config not in (*known, VOTE_CONFIG):
-            raise InputError(
-                f"--scores: {config!r} is not in the grid. Give 'chosen', 'all', 'vote', or a name "
-                "of the grid."
-            )
     assert result.folder is not None
     # A challenge asks for one folder that has no development machines in it.
     submitted = "eval" if (result.per_machine["split"] == "eval").any() else "dev"

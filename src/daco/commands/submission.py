@@ -16,7 +16,7 @@ def submission(
     out: Annotated[Path, option("Write this zip file.")],
     config: Annotated[
         str | None,
-        option("Submit this configuration, or the vote (recommended), instead of the chosen one."),
+        option("Submit this configuration instead of the chosen one, such as blend."),
     ] = None,
     authors: Annotated[Path | None, option("Read the authors from this JSON list.")] = None,
     report: Annotated[Path | None, option("Add this technical report (PDF).")] = None,

@@ -30,7 +30,7 @@ from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.detector.normals import Normals, NormalsByMachine
+    from daco.embedding.normals import Normals, NormalsByMachine
 
 
 def update(
@@ -73,7 +73,7 @@ def update(
     """
     from daco.commands.fit import model_paths
     from daco.detector.model import MachineModel, timestamp
-    from daco.detector.ranges import widen_ranges
+    from daco.detector.ranges import ranges_of, widen_ranges
     from daco.detector.revision import add_normals, remove_normals
 
     console, errors = Output(), Output(stderr=True)
@@ -98,7 +98,7 @@ def update(
     gathered = gather_normals(
         errors, before, normals, weights, device, on_error, domain_level, session_by
     )
-    errors.notes(gathered.oddities)
+    errors.notes(gathered.warnings)
     clips = normals_of_machine(before, gathered)
     clips = clips.take(_rows_of_domain(errors, clips, domain))
     clips = replace(clips, domains=(domain,) * len(clips))
@@ -119,7 +119,7 @@ def update(
         calibrate=and_calibrate,
         note={**clips.origin, "anomalous": len(anomalous), "forced": keep_suspicious},
         clip_sha256=clips.sha256s,
-        ranges=widen_ranges(before.ranges, clips.ranges()),
+        ranges=widen_ranges(before.ranges, ranges_of(clips)),
         sessions=sessions,
     )
     if not and_calibrate and len(after.new_names) < len(before.new_names):
@@ -159,9 +159,7 @@ def _anomalous(
     scored = model.score(clips.embeddings)
     own = model.bank.leave_one_out("raw-k1")[:, 0]
     close = 0.5 * own[own > 0].min(initial=float("inf"))
-    for name, distance, nearest in zip(
-        clips.names, scored.nearest_distance, scored.nearest, strict=True
-    ):
+    for name, distance, nearest in zip(clips.names, scored.distance, scored.nearest, strict=True):
         if distance < close < float("inf"):
             known = model.clip_names[nearest]
             errors.notes([f"{name} may be a copy of {known}: no two normals are as similar."])
@@ -201,14 +199,14 @@ def gather_normals(
 ) -> NormalsByMachine:
     """New normals of a table or of recordings, embedded as those of a model."""
     from daco.data.table import EmbeddingTable
-    from daco.detector.normals import (
+    from daco.embedding.frontend import Listener
+    from daco.embedding.normals import (
         is_table,
         normals_of_recordings,
         normals_of_table,
         readout_for,
         require_alike,
     )
-    from daco.embedding.frontend import Listener
 
     frontend = model.frontend
     if is_table(source):
@@ -268,9 +266,9 @@ def save_model(
     console: Output, before: MachineModel, after: MachineModel, path: Location, done: str = ""
 ) -> None:
     """Write the new model, keep the one that it replaces, and show what was `done`."""
-    from daco.detector.gate import require_hearing
+    from daco.detector.gate import require_detection
 
-    require_hearing(after)
+    require_detection(after)
     previous = replace_file(path, after.to_bytes())
     more = len(after) - len(before)
     how = "Added" if more > 0 else "Removed"
@@ -281,7 +279,7 @@ def save_model(
     show_basis(console, after)
     console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     show_replaced(console, [] if previous is None else [previous])
-    console.notes(after.cautions(), "caution")
+    console.notes(after.warnings(), "warning")
 
 
 def _undo(console: Output, before: MachineModel, path: Location) -> None:

@@ -248,7 +248,7 @@ def _clip_lines(now: str, scored: NewVerdict, width: int | None) -> Iterator[Tex
         name = _shortened(name, room - cell_len(nearest))
     yield Text.assemble(now, " ", (decision, style), head, name, ("  ~ " + nearest, "dim"))
     for reason in verdict.reasons:
-        if reason.startswith("vote:"):  # of every anomaly; the page and the database have it
+        if reason.startswith("views:"):  # of every anomaly; the page and the database have it
             continue
         line = Text(f"         {printable(reason)}", "yellow")
         line.truncate(width or line.cell_len, overflow="ellipsis")
@@ -281,11 +281,11 @@ def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Stor
     errors.write(
         f"{in_use.machine}: {quantity(len(model), 'normal')}, alarm rule {store.rule}. The "
         f"false-alarm rate is {model.false_alarm_rate:g} per clip, estimated "
-        f"{model.basis_sentence()}."
+        f"{model.basis_sentence}."
     )
     errors.write(f"Watching {watcher.folder}", wrap=False)
     errors.write(f"Results in {store.database.label}", wrap=False)
-    errors.notes(model.cautions(), "caution")
+    errors.notes(model.warnings(), "warning")
 
 
 def _introduce_adaptation(

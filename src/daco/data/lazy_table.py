@@ -28,7 +28,7 @@ from daco.data.parquet import (
     require_table,
 )
 from daco.data.table import EmbeddingTable
-from daco.data.views import Bands
+from daco.data.views import Views
 from daco.errors import DataError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s, Indices
@@ -79,9 +79,9 @@ class StoredTable:
         """Names of the machines in order of appearance."""
         return tuple(dict.fromkeys(self.columns["machine"].tolist()))
 
-    def bands(self, readout: str | None = None) -> Bands:
-        """Return the number of frequency bands of a readout; for several, how they divide a row."""
-        return self.first.bands(readout)
+    def layout(self, readout: str | None = None) -> Views:
+        """Return which columns of `rows` belong to which readout, for ``"mod+env"`` to two."""
+        return self.first.layout(readout)
 
     def origin(self, readout: str | None = None) -> dict[str, str]:
         """Return network, weights and readout of the embeddings, as far as they are known."""

@@ -23,11 +23,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from daco.data.clips import COLUMNS
 from daco.data.columns import as_column, clip_columns, is_embedding, parse_json, require_embedding
-from daco.data.views import Bands, Views
+from daco.data.views import Views
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, open_location, parse_location
 from daco.text import closest, html_table, suggestion
-from daco.validation import Float32s, as_embeddings, as_float32, flat_bands, is_utf8
+from daco.validation import Float32s, as_embeddings, as_float32, is_utf8
 
 VIEWS_VERSION = 1
 """Of the metadata that describes the views of several networks; newer ones are not read."""
@@ -66,14 +66,11 @@ class EmbeddingTable:
     def __post_init__(self) -> None:
         for matrix in self.matrices.values():
             matrix.flags.writeable = False
-        bands = _checked_bands(self.metadata, self.matrices)
         metadata = {**self.metadata, "readouts": json.dumps(list(self.matrices))}
         if views := stored_views(self.metadata):
             mine = {name: view for name, view in views.items() if name in self.matrices}
             metadata["views"] = views_text(mine)
-        metadata.pop("bands", None)
-        stored = {"bands": json.dumps(bands)} if bands else {}
-        object.__setattr__(self, "metadata", metadata | stored)
+        object.__setattr__(self, "metadata", metadata)
 
     @classmethod
     def from_arrays(
@@ -87,9 +84,8 @@ class EmbeddingTable:
 
         Parameters
         ----------
-        embedding : array of shape (n, D) or (n, F, D), or a dict of them by readout
-            Finite numbers, stored as float32. The first of a dict is the default readout. F
-            frequency bands become one vector, band after band, and `bands` returns F.
+        embedding : array of shape (n, D), or a dict of them by readout
+            Finite numbers, stored as float32. The first of a dict is the default readout.
         metadata : dict of str
             Where the embeddings come from, stored with them.
         **columns : one value, or one per clip
@@ -100,7 +96,7 @@ class EmbeddingTable:
         """
         several = isinstance(embedding, Mapping)
         readouts = dict(embedding) if isinstance(embedding, Mapping) else {"embedding": embedding}
-        matrices, bands = _matrices(readouts, "embedding[{!r}]" if several else "{}")
+        matrices = _matrices(readouts, "embedding[{!r}]" if several else "{}")
         n_clips = len(next(iter(matrices.values())))
         given = {name: values for name, values in columns.items() if values is not None}
         own = {name: values for name, values in columns.items() if name not in COLUMNS}
@@ -114,8 +110,6 @@ class EmbeddingTable:
         for key, value in stored.items():
             if not all(isinstance(text, str) and is_utf8(text) for text in (key, value)):
                 raise InputError(f"metadata must map text to text. Got {key!r}: {value!r} instead.")
-        if bands:
-            stored["bands"] = json.dumps(_stored_bands(stored) | bands)
         return cls(checked, matrices, stored)
 
     @classmethod
@@ -142,11 +136,7 @@ class EmbeddingTable:
     def __repr__(self) -> str:
         machines = list(map(str, self.machines))
         shown = ", ".join(machines[:5]) + (", ..." if len(machines) > 5 else "")
-        sizes = []
-        for name, matrix in self.matrices.items():
-            bands, dim = self._bands(name), matrix.shape[1]
-            sizes.append(f"{name} ({bands} x {dim // bands})" if bands > 1 else f"{name} ({dim})")
-        readouts = ", ".join(sizes)
+        readouts = ", ".join(f"{name} ({each.shape[1]})" for name, each in self.matrices.items())
         return f"EmbeddingTable({len(self)} clips, machines: {shown}, readouts: {readouts})"
 
     def _repr_html_(self) -> str:
@@ -200,27 +190,18 @@ class EmbeddingTable:
             )
         return self.matrices[readout]
 
-    def bands(self, readout: str | None = None) -> Bands:
-        """Return the number of frequency bands that a readout keeps apart; 1 if it keeps none.
-
-        For several readouts, such as ``"mod+env"``, it returns a :class:`daco.data.views.Views`.
+    def layout(self, readout: str | None = None) -> Views:
+        """Return which columns of `matrix` belong to which readout, for ``"mod+env"`` to two.
 
         Examples
         --------
-        >>> table = EmbeddingTable.from_arrays(np.ones((5, 4, 3)))
-        >>> table.matrix().shape, table.bands()
-        ((5, 12), 4)
+        >>> table = EmbeddingTable.from_arrays({"mod": np.ones((5, 3)), "env": np.ones((5, 2))})
+        >>> table.layout("mod+env")
+        Views(names=('mod', 'env'), sizes=(3, 2))
         """
-        if readout is not None and "+" in readout and readout not in self.matrices:
-            names = tuple(readout.split("+"))
-            sizes = tuple(self.matrix(name).shape[1] for name in names)
-            return Views(names, sizes, tuple(self._bands(name) for name in names))
-        return self._bands(readout)
-
-    def _bands(self, readout: str | None) -> int:
-        self.matrix(readout)  # names an unknown one
-        stored = _stored_bands(self.metadata)
-        return int(stored.get(self.readouts[0] if readout is None else readout, 1))
+        name = self.readouts[0] if readout is None else readout
+        names = (name,) if name in self.matrices else tuple(name.split("+"))
+        return Views(names, tuple(self.matrix(each).shape[1] for each in names))
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column, (n,). Years and labels are integers if all are known, else objects."""
@@ -248,21 +229,15 @@ class EmbeddingTable:
         return EmbeddingTable(columns, matrices, self.metadata)
 
 
-def _matrices(
-    given: Mapping[str, ArrayLike], label: str
-) -> tuple[dict[str, Float32s], dict[str, int]]:
-    """Checked matrices by readout, and the bands of those that were given with them."""
+def _matrices(given: Mapping[str, ArrayLike], label: str) -> dict[str, Float32s]:
+    """Checked matrices by readout."""
     if not given:
         raise InputError("embedding holds no readout. Give an array or a dict of arrays.")
     matrices: dict[str, Float32s] = {}
-    bands: dict[str, int] = {}
     for name, values in given.items():
         if not isinstance(name, str) or not name or not is_utf8(name):
             raise InputError(f"A readout's name is text such as 'mean'. Got {name!r} instead.")
-        flat, count = flat_bands(values)
-        if count is not None:
-            bands[name] = count
-        exact = as_embeddings(flat, label.format(name))
+        exact = as_embeddings(values, label.format(name))
         # A view, so that making it read-only leaves the caller's array as it was.
         matrices[name] = as_float32(exact, label.format(name)).view()
         first, matrix = next(iter(matrices.items()))
@@ -271,7 +246,7 @@ def _matrices(
                 f"{label.format(name)} has {len(matrices[name])} rows, but {first!r} has "
                 f"{len(matrix)}. All readouts must be of the same clips."
             )
-    return matrices, bands
+    return matrices
 
 
 def _read_npz(path: Location) -> tuple[dict[str, Any], dict[str, Float32s], dict[str, str]]:
@@ -289,9 +264,9 @@ def _read_npz(path: Location) -> tuple[dict[str, Any], dict[str, Float32s], dict
     require_embedding(arrays)
     names = sorted(filter(is_embedding, arrays))
     vectors = {name.removeprefix("embedding."): arrays.pop(name) for name in names}
-    matrices, bands = _matrices(vectors, "column {!r}")
+    matrices = _matrices(vectors, "column {!r}")
     columns = clip_columns(arrays, len(matrices["embedding"]))
-    return columns, matrices, {"bands": json.dumps(bands)}
+    return columns, matrices, {}
 
 
 def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
@@ -343,31 +318,3 @@ def origin_of_view(metadata: Mapping[str, str], name: str) -> dict[str, str]:
     if "views" in metadata:
         return stored_views(metadata).get(name, {})
     return {key: metadata[key] for key in ORIGIN if key in metadata} | {"readout": name}
-
-
-def _stored_bands(metadata: Mapping[str, str]) -> dict[str, Any]:
-    text = metadata.get("bands", "{}")
-    bands = parse_json(text)
-    if not isinstance(bands, dict):
-        raise InputError(
-            f"the metadata daco.bands is {text[:60]!r} and must be a JSON object such as "
-            '{"band": 8}. Embed the clips again.'
-        )
-    return bands
-
-
-def _checked_bands(metadata: Mapping[str, str], matrices: Mapping[str, Float32s]) -> dict[str, int]:
-    """Bands of the readouts that are there and have several."""
-    stored = _stored_bands(metadata)
-    bands: dict[str, int] = {}
-    for name, matrix in matrices.items():
-        count, dim = stored.get(name, 1), matrix.shape[1]
-        # A bool is an int to Python, but no number of bands.
-        if type(count) is not int or count < 1 or dim % count:
-            raise InputError(
-                f"the metadata daco.bands gives the readout {name!r} {str(count)[:60]!r} bands, "
-                f"which do not divide its {dim} values. Embed the clips again."
-            )
-        if count > 1:
-            bands[name] = count
-    return bands

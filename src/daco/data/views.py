@@ -1,7 +1,6 @@
 """Views: several embeddings of each recording, side by side in one row.
 
-A bank, a model or a study of several views holds one matrix, and a `Views` in the place of the
-number of bands that says which columns are whose.
+A bank, a model or a study holds one matrix, and a `Views` that says which columns are whose.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import numpy as np
 
 from daco.errors import InputError
 from daco.text import name_list
-from daco.validation import Floats, as_embeddings, flat_bands, is_whole, split_bands
+from daco.validation import Floats, as_embeddings, is_whole
 
 ONE_VIEW = "embedding"
-"""The name of the view of a bank that has one."""
+"""The name of the view of a plain array."""
 
 
 @dataclass(frozen=True)
@@ -28,36 +27,35 @@ class Views:
     Attributes
     ----------
     names : tuple of str
-        The first has the domain weights and the nearest normals.
-    sizes, bands : tuple of int
-        Features of each view, and the equal bands that they are divided into.
+        The first view has the scores of the paper and the nearest normals.
+    sizes : tuple of int
+        Number of features of each view.
 
     Examples
     --------
     >>> import numpy as np
     >>> from daco.data.views import Views
-    >>> views = Views(("mod", "cep"), (3, 2), (1, 1))
+    >>> views = Views(("mod", "cep"), (3, 2))
     >>> [part.shape for part in views.split(np.zeros((4, 5)))]
     [(4, 3), (4, 2)]
     """
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
-    bands: tuple[int, ...]
 
     def __post_init__(self) -> None:
         texts = all(isinstance(name, str) and name and "+" not in name for name in self.names)
         if not texts or not self.names or len(set(self.names)) < len(self.names):
             raise InputError(f"Views need different names without '+'. Got {self.names!r:.80}.")
-        if not len(self.names) == len(self.sizes) == len(self.bands):
-            raise InputError("Every view needs a name, a size and a number of bands.")
-        for name, size, bands in zip(self.names, self.sizes, self.bands, strict=True):
-            if not (is_whole(size, least=1) and is_whole(bands, least=1)) or size % bands:
-                raise InputError(f"View {name!r}: {bands!r} bands must divide {size!r} features.")
+        if len(self.names) != len(self.sizes):
+            raise InputError("Every view needs a name and a size.")
+        for name, size in zip(self.names, self.sizes, strict=True):
+            if not is_whole(size, least=1):
+                raise InputError(f"View {name!r} must have at least one feature. Got {size!r}.")
 
     @property
     def dim(self) -> int:
-        """Features of all views together."""
+        """Number of features of all views."""
         return sum(self.sizes)
 
     def split(self, rows: Any) -> list[Any]:
@@ -65,23 +63,20 @@ class Views:
         return [rows[..., a:b] for a, b in pairwise(accumulate(self.sizes, initial=0))]
 
     def rows(self, X: Any, name: str = "X") -> Floats:
-        """The rows of an array, or of a mapping with an array for every view; checked."""
+        """The checked rows of an array, or of a mapping with an array for every view."""
         if not is_by_view(X):
-            return as_embeddings(flat_bands(X)[0], name, dim=self.dim)
+            return as_embeddings(X, name, dim=self.dim)
         if len(self.names) == len(X) == 1:
-            X = dict(zip(self.names, X.values(), strict=True))
+            return as_embeddings(next(iter(X.values())), name, dim=self.dim)
         if set(X) != set(self.names):
             raise InputError(
                 f"{name} must have the views {name_list(self.names)}. Got {name_list(X)}."
             )
         parts = [
-            as_embeddings(flat_bands(X[view])[0], f"{name}[{view!r}]", dim=size)
+            as_embeddings(X[view], f"{name}[{view!r}]", dim=size)
             for view, size in zip(self.names, self.sizes, strict=True)
         ]
-        counts = {view: len(part) for view, part in zip(self.names, parts, strict=True)}
-        if len(set(counts.values())) > 1:
-            raise InputError(f"Every view of {name} needs a row for each clip. Got {counts}.")
-        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+        return _side_by_side(dict(zip(self.names, parts, strict=True)), name)
 
 
 def is_by_view(X: Any) -> bool:
@@ -89,48 +84,48 @@ def is_by_view(X: Any) -> bool:
     return isinstance(X, Mapping) and not hasattr(X, "toarray")
 
 
-Bands = int | Views
-"""How a row is divided: into that many equal bands, or into views."""
+def first_view(rows: Any, views: Views) -> Any:
+    """The columns of the first view."""
+    return rows[..., : views.sizes[0]]
 
 
-def first_view(rows: Any, bands: Bands) -> tuple[Any, int]:
-    """The columns of the first view, and how many bands it has."""
-    return (bands.split(rows)[0], bands.bands[0]) if isinstance(bands, Views) else (rows, bands)
-
-
-def join_views(X: Any, bands: Bands | Mapping[str, int] | None = None) -> tuple[Floats, Views]:
-    """The rows of all views side by side, and how they are divided.
+def join_views(X: Any, views: Views | None = None) -> tuple[Floats, Views]:
+    """Put the rows of all views side by side.
 
     Parameters
     ----------
-    X : (N, D) or (N, F, D) array, or {name: such an array}
-    bands : int, Views or {name: int}, optional
-        Of the array, or of views that have some.
+    X : (n, D) array, or {name: (n, D) array}
+    views : Views, optional
+        How the rows are divided, if that is known; otherwise it follows from X.
+
+    Returns
+    -------
+    rows : (n, D) array
+        The features of all views, float32 or float64.
+    views : Views
+        How they are divided. A plain array is one view, ``"embedding"``.
+
+    Examples
+    --------
+    >>> rows, views = join_views({"mod": np.ones((4, 3)), "cep": np.ones((4, 2))})
+    >>> rows.shape, views.names
+    ((4, 5), ('mod', 'cep'))
     """
+    if views is not None:
+        return views.rows(X), views
     if not is_by_view(X):
-        if isinstance(bands, Views):
-            return bands.rows(X), bands
-        if isinstance(bands, Mapping):
-            raise InputError("bands by view need X by view: a mapping with an array for each.")
-        rows, count = split_bands(X, bands)
-        return rows, Views((ONE_VIEW,), (rows.shape[1],), (count,))
-    if isinstance(bands, Views):
-        return bands.rows(X), bands
-    by_view = dict.fromkeys(X, bands) if not isinstance(bands, Mapping) else bands
-    if not X or not set(by_view) <= set(X):
-        raise InputError(
-            "X must have at least one view, and bands are of its views. Got the views "
-            f"{name_list(X) or 'none'} and bands of {name_list(by_view) or 'none'}."
-        )
-    divided = {}
-    for name, values in X.items():
-        try:
-            divided[name] = split_bands(values, by_view.get(name))
-        except InputError as error:
-            raise InputError(f"View {name!r}: {error}") from None
-    views = Views(
-        tuple(divided),
-        tuple(rows.shape[1] for rows, _ in divided.values()),
-        tuple(count for _, count in divided.values()),
-    )
-    return views.rows({name: rows for name, (rows, _) in divided.items()}), views
+        rows = as_embeddings(X)
+        return rows, Views((ONE_VIEW,), (rows.shape[1],))
+    if not X:
+        raise InputError("X must have at least one view: a mapping with an array for each.")
+    parts = {name: as_embeddings(values, f"X[{name!r}]") for name, values in X.items()}
+    views = Views(tuple(parts), tuple(part.shape[1] for part in parts.values()))
+    return _side_by_side(parts, "X"), views
+
+
+def _side_by_side(parts: Mapping[str, Floats], name: str) -> Floats:
+    counts = {view: len(part) for view, part in parts.items()}
+    if len(set(counts.values())) > 1:
+        raise InputError(f"Every view of {name} needs a row for each clip. Got {counts}.")
+    arrays = list(parts.values())
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)

@@ -258,7 +258,7 @@ def machine_bootstrap(
     criterion : array-like of shape (n_dev_machines, n_configs)
         Smaller is better; the sign is turned here.
     metrics : array-like of shape (n_eval_machines, n_configs, n_quantities)
-        AUC source, AUC target and pAUC. :func:`daco.method.grid_table.pivot_machines` makes
+        AUC source, AUC target and pAUC. :func:`daco.experiments.grid_table.pivot_machines` makes
         both arrays from a per-machine table.
     n_draws, seed
         Number of draws, and seed or generator of the random numbers.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.evaluation.metrics import harmonic_mean
-from daco.method.choice import CRITERION_DIGITS
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, blind_pool
-from daco.method.grid_table import column, numbers, pivot_machines
+from daco.experiments.grid_table import pivot_machines
+from daco.method.config import PAPER_CONFIG, RAW_CONFIG, ScoreConfig, blind_pool
+from daco.method.selection import CRITERION_DIGITS, Table, column, numbers
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def blind_choices(
     part, names = rows_of(per_machine, split), [str(config) for config in pool]
     if part.empty or not names:
         return {}
-    fallback = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
+    fallback = PAPER_CONFIG if PAPER_CONFIG in names else names[0]
     machines, _, values = pivot_machines(part, ["balance_ks"], configs=names)
     values = np.where(np.isnan(values), np.inf, np.round(values, CRITERION_DIGITS))[:, :, 0]
     if np.isinf(values).all():
@@ -116,14 +116,14 @@ def mean_criterion(per_machine: pd.DataFrame, split: str, configs: list[str]) ->
     return np.asarray(np.round(values.mean(axis=0), CRITERION_DIGITS))
 
 
-def known_column(grid: pd.DataFrame, name: str) -> Float64s:
+def known_column(grid: Table, name: str) -> Float64s:
     """A column of a grid table; nan where it is not known."""
     if name not in grid:
         return np.full(len(grid["config"]), np.nan)
     return numbers(name, grid[name], len(grid["config"]), allow_nan=True)
 
 
-def complete_column(grid: pd.DataFrame, name: str) -> Float64s | None:
+def complete_column(grid: Table, name: str) -> Float64s | None:
     """A column of scores, or None where the table does not have it for every configuration."""
     values = known_column(grid, name)
     return values if np.isfinite(values).all() else None
@@ -152,11 +152,11 @@ def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
 
     names = list(dict.fromkeys(per_machine["config"]))
     mapped = (ScoreConfig.parse(name) for name in names if name.startswith("conf-soft-m"))
-    soft = [c for c in mapped if c.family == "conf-soft" and c.base.neighbours == 1]
-    soft.sort(key=lambda c: -c.prior_strength)
+    soft = [c for c in mapped if c.family == "conf-soft" and c.k == 1]
+    soft.sort(key=lambda c: -c.m)
     variants: list[tuple[str, float | None, str]] = [
         ("raw", None, RAW_CONFIG),
-        *((f"daco-m{c.prior_strength:g}", c.prior_strength, c.name) for c in soft),
+        *((f"daco-m{c.m:g}", c.m, c.name) for c in soft),
         ("ratio-soft", None, RATIO_CONFIG),
     ]
     rows = []
@@ -186,7 +186,7 @@ def gain_table(per_machine: pd.DataFrame, diagnostics: pd.DataFrame | None = Non
     keys = ["machine", "split"]
     before, after = (
         per_machine[per_machine["config"] == config].set_index(keys)
-        for config in (RAW_CONFIG, DEFAULT_CONFIG)
+        for config in (RAW_CONFIG, PAPER_CONFIG)
     )
     known = before.rename(columns={"separability": "separability_train"})
     if "separability_train" not in known and diagnostics is not None:

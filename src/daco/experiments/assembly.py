@@ -5,34 +5,26 @@ A machine's arrays are those that `daco.experiments.machine` computes, without s
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.detector.thresholds import paper_threshold
+from daco.detector.decision import ROUNDING
 from daco.evaluation.metrics import NOMINAL_LEVELS, false_positive_rates, harmonic_mean
-from daco.evaluation.statistics import spearman
 from daco.experiments import analysis
-from daco.experiments.decision import GUARDS, decide
 from daco.experiments.inputs import MachineData
 from daco.experiments.study_tables import Arrays, MachineScores
+from daco.experiments.thresholds import paper_threshold
 from daco.experiments.veto import ROLES
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, VOTE_CONFIG
-from daco.method.criterion import Floor
-from daco.method.selection import select_by_criterion
-from daco.method.viability import Viability
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG
 from daco.text import name_list, quantity
+from daco.validation import Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MEGABYTE = 1_000_000
-STABILITY = (
-    *("kind", "seed", "n_splits", "criterion_pick", "guarded_pick"),
-    *("guarded_eval_omega", "blind_eval_omega", "rho_criterion"),
-)
 
 
 def grid_table(machines: Sequence[Arrays]) -> pd.DataFrame:
@@ -50,6 +42,9 @@ def grid_table(machines: Sequence[Arrays]) -> pd.DataFrame:
     for split, mine in by_split.items():
         if not np.isnan(mine[0]["balance"]).all():
             grid[f"crit_{split}"] = np.mean([m["balance"] for m in mine], axis=0)
+    dev = by_split.get("dev", [])
+    if dev and not np.isnan(dev[0]["paper_balance"]).all():
+        grid["crit_paper"] = np.mean([m["paper_balance"] for m in dev], axis=0)
     return pd.DataFrame(grid)
 
 
@@ -83,14 +78,38 @@ def baselines_table(
     return pd.DataFrame([*own.to_dict("records"), *others], columns=own.columns)
 
 
-def vote_scores(machines: Sequence[Arrays]) -> dict[str, float]:
-    """Official score of the vote over the labelled machines of each split."""
+def default_scores(machines: Sequence[Arrays]) -> dict[str, float]:
+    """Official score of daco's default over the labelled machines of each split."""
     by_split: dict[str, list[Any]] = {}
     for machine in machines:
-        own = machine["backend_metrics"][machine["backends"] == VOTE_CONFIG]
+        own = machine["backend_metrics"][machine["backends"] == DEFAULT_CONFIG]
         if own.size and not np.isnan(own).any():
             by_split.setdefault(str(machine["split"]), []).append(own)
     return {f"{split}_omega": float(harmonic_mean(np.ravel(m))) for split, m in by_split.items()}
+
+
+def resampled_criterion(machines: Sequence[Arrays]) -> Float64s | None:
+    """Criterion in each resample, (C, R), mean over the development machines that have one.
+
+    A small domain may have no clip in some resamples of its machine. None without a criterion.
+    """
+    mine = [each["resampled"] for each in machines if str(each["split"]) == "dev"]
+    stacked = np.array([each for each in mine if each.shape[1]])
+    if not len(stacked):
+        return None
+    known = np.isfinite(stacked)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, stacked, 0).sum(axis=0) / known.sum(axis=0))
+
+
+def resamples_table(configs: Sequence[str], resampled: Float64s | None) -> pd.DataFrame:
+    """The criterion of each configuration, with a column for each resample."""
+    import pandas as pd
+
+    values = np.empty((len(configs), 0)) if resampled is None else resampled
+    table = pd.DataFrame(values, columns=[f"resample_{at}" for at in range(values.shape[1])])
+    table.insert(0, "config", list(configs))
+    return table
 
 
 def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> pd.DataFrame:
@@ -117,26 +136,20 @@ def diagnostics_table(machines: Sequence[Arrays], per_machine: pd.DataFrame) -> 
     return pd.DataFrame(rows)
 
 
-def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame:
-    """Realised false-alarm rates by domain where one label-free threshold asked for a level."""
+def coverage_table(scores: Sequence[MachineScores]) -> pd.DataFrame:
+    """Realised false-alarm rates by domain at some nominal rates.
+
+    ``raw`` and ``daco-m0`` decide by the paper's one threshold for all domains, the others by
+    p-values.
+    """
     import pandas as pd
 
-    systems = {"raw": RAW_CONFIG, "daco-m0": DEFAULT_CONFIG}
-    if chosen not in systems.values():
-        systems[chosen] = chosen
     rows: list[tuple[Any, ...]] = []
     for machine in scores:
         normal = set(machine.domains[machine.labels == 0].tolist())
         if not machine.labelled or normal != {"source", "target"}:
             continue
-        for system, config in systems.items():
-            if config not in machine.configs:
-                continue
-            own = machine.own_of(config)
-            limits = [paper_threshold(config, own, level) for level in NOMINAL_LEVELS]
-            rates = false_positive_rates(
-                machine.of(config), machine.labels, machine.domains, limits
-            )
+        for system, rates in _realised_rates(machine).items():
             rows += [
                 (machine.split, machine.title, level, domain, system, float(by_level[i]))
                 for i, level in enumerate(NOMINAL_LEVELS)
@@ -146,86 +159,20 @@ def coverage_table(scores: Sequence[MachineScores], chosen: str) -> pd.DataFrame
     return pd.DataFrame(rows, columns=columns)
 
 
-def balances_table(machines: Sequence[Arrays]) -> pd.DataFrame:
-    """The criterion of every machine and configuration under other seeds and split numbers."""
-    return _concatenated(
-        machines,
-        lambda machine: {
-            "config": np.tile(machine["configs"], len(machine["seeds"])),
-            "seed": np.repeat(machine["seeds"], len(machine["configs"])),
-            "n_splits": np.repeat(machine["n_splits"], len(machine["configs"])),
-            "balance_ks": machine["balances"].ravel(),
-        },
-    )
-
-
-def stability_table(
-    per_machine: pd.DataFrame,
-    balances: pd.DataFrame,
-    *,
-    guard: str = "dev",
-    viability: Viability | None = None,
-    floor: Floor | None = None,
-) -> pd.DataFrame:
-    """Picks under the seeds and numbers of splits of `balances`, and their scores.
-
-    ``kind`` is ``seeds`` for other seeds at one number of splits, ``splits`` for the reverse.
-    Scores are empty where labels are missing; the criterion of `per_machine` is not read.
-    """
-    import pandas as pd
-
-    if balances.empty:
-        return pd.DataFrame(columns=list(STABILITY))
-    names = list(dict.fromkeys(balances["config"]))
-    dev, evaluation = (
-        analysis.official_scores(per_machine, split, names) for split in ("dev", "eval")
-    )
-    rows: dict[tuple[Any, Any], tuple[Any, ...]] = {}
-    for (seed, n_splits), part in balances.groupby(["seed", "n_splits"]):
-        criterion = analysis.mean_criterion(part, "dev", names)
-        pick = None if np.isnan(criterion).all() else select_by_criterion(names, criterion)
-        known_dev = None if np.isnan(dev).any() else dev
-        decision = decide(
-            names, criterion, known_dev, guard=guard, viability=viability, floor=floor
-        )
-        guarded = decision.config if decision.rule == GUARDS[guard] else None
-        score = np.nan if guarded is None else evaluation[names.index(guarded)]
-        choices = analysis.blind_choices(part, analysis.pool_within(names), "eval")
-        blind = analysis.blind_score(per_machine, choices, "eval")
-        known = np.isfinite(criterion) & np.isfinite(evaluation)
-        rho = spearman(-criterion[known], evaluation[known]) if known.any() else np.nan
-        rows[seed, n_splits] = (pick, guarded, analysis.plain(score), blind, analysis.plain(rho))
-    # The settings that were held while the other one changed.
-    [(base_seed, _)] = Counter(seed for seed, _ in rows).most_common(1)
-    [(base_splits, _)] = Counter(n_splits for _, n_splits in rows).most_common(1)
-    table = [("seeds", *key, *rows[key]) for key in rows if key[1] == base_splits]
-    table += [("splits", *key, *rows[key]) for key in rows if key[0] == base_seed]
-    return pd.DataFrame(table, columns=list(STABILITY))
-
-
-def choice_over_seeds(
-    stability: pd.DataFrame, grid: pd.DataFrame, config: str, rule: str | None
-) -> dict[str, Any] | None:
-    """How often other seeds choose `config` too, and the mean scores of their choices.
-
-    None where the criterion did not choose; a mean is None where scores are missing.
-    """
-    if stability.empty or rule not in GUARDS.values():
-        return None
-    table = stability[stability["kind"] == "seeds"].dropna(subset=["guarded_pick"])
-    if table.empty:
-        return None
-    picks = table["guarded_pick"].tolist()
-    names = grid["config"].tolist()
-    rows = [names.index(pick) for pick in picks]
-    known = {name: analysis.complete_column(grid, name) for name in ("dev_omega", "eval_omega")}
-    return {
-        "n_seeds": len(picks),
-        "n_splits": int(table["n_splits"].iloc[0]),
-        "same": picks.count(config),
-        "picks": dict(Counter(picks).most_common()),
-        **{name: None if v is None else float(v[rows].mean()) for name, v in known.items()},
-    }
+def _realised_rates(machine: MachineScores) -> dict[str, dict[str, Any]]:
+    """By system and domain the share of test normals that are anomalous at each nominal rate."""
+    truth = machine.labels, machine.domains
+    found = {}
+    for system, config in (("raw", RAW_CONFIG), ("daco-m0", PAPER_CONFIG)):
+        if config in machine.configs:
+            own = machine.own_of(config)
+            limits = [paper_threshold(config, own, level) for level in NOMINAL_LEVELS]
+            found[system] = false_positive_rates(machine.of(config), *truth, limits)
+    for config in machine.decided:
+        # Above minus the p-value: p is at most the level, up to rounding.
+        limits = [-level * (1 + ROUNDING) for level in NOMINAL_LEVELS]
+        found[config] = false_positive_rates(-machine.p_values(config), *truth, limits)
+    return found
 
 
 def cost_table(

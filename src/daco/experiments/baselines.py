@@ -19,12 +19,12 @@ from daco.evaluation.score_tables import match_names
 from daco.evaluation.scorefiles import SCORES, ScoreFile, read_score_files
 from daco.experiments.inputs import SOURCE, MachineData
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
-from daco.method.config import VOTE_CONFIG
+from daco.method.config import DEFAULT_CONFIG
 from daco.text import name_list, quantity
 from daco.validation import Float64s
 
 ORACLE = "conf-oracle-m30-k1"
-OWN = ("knn1", "sel-maha", "gmm2", ORACLE, VOTE_CONFIG)
+OWN = ("knn1", "sel-maha", "gmm2", ORACLE, DEFAULT_CONFIG)
 """Names of the study's own rows in E1."""
 
 

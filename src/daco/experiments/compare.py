@@ -16,15 +16,15 @@ import numpy as np
 from daco.errors import DacoError, DataError, InputError
 from daco.evaluation.intervals import too_few_machines
 from daco.experiments.analysis import known_column, plain, plain_rows
-from daco.experiments.choose import compare_scores, study_choice
-from daco.experiments.decision import GUARDED, LABEL_FREE, TWICE_GUARDED
+from daco.experiments.choose import study_choice
+from daco.experiments.differences import compare_scores
 from daco.experiments.result import StudyResult
+from daco.experiments.rules import VETOES
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import write_json
 from daco.experiments.tables import Key, format_cell, to_csv, to_latex, to_markdown
-from daco.experiments.veto import StudyVeto
 from daco.files.atomic import atomic_write
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,16 +35,14 @@ RULES = {
     "fixed": "fixed default",
     "dev score": "dev score",
     "criterion": "criterion, no veto",
-    GUARDED: GUARDED,
-    TWICE_GUARDED: TWICE_GUARDED,
-    LABEL_FREE: LABEL_FREE,
+    **{rule: rule for rule in VETOES.values()},
     "per-machine blind": "per-machine blind",
-    "vote": "vote of all",
+    DEFAULT_CONFIG: "blend",
     "oracle": "oracle",
 }
 """Rules of the table, as selection rows call them, and how the table calls them."""
 
-OPTIONAL = (TWICE_GUARDED, LABEL_FREE, RULES["vote"])
+OPTIONAL = (VETOES["faults"], VETOES["both"], RULES[DEFAULT_CONFIG])
 """Rules that need more than the tables of a run; left out where no run has them."""
 
 HINDSIGHT = {"ldn-ratio-K1": "LDN ratio, K=1", "conf-soft-m0-ldnK1": "calibration on LDN"}
@@ -154,7 +152,7 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
     ...     "dev_omega": [58.0, 57.0], "eval_omega": [55.0, 59.0]})
     >>> cells = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
     >>> run = StudyResult(grid, cells)
-    >>> compare_runs({"mine": run}).selection.iloc[7].tolist()
+    >>> compare_runs({"mine": run}).selection.iloc[8].tolist()
     ['oracle', '59.00']
     """
     import pandas as pd
@@ -186,16 +184,14 @@ def compare_runs(runs: Mapping[str, StudyResult]) -> Comparison:
 
 def _choose_again(run: StudyResult) -> dict[str, Any]:
     """The choice again, from the run's tables and under the vetoes it was made with."""
-    stored = run.selection.get("label_free_veto")
-    votes = [row for row in run.selection.get("rows", ()) if row["rule"] == "vote"]
-    vote = {name: row[name] for row in votes for name in ("dev_omega", "eval_omega")}
+    rows = [row for row in run.selection.get("rows", ()) if row["rule"] == DEFAULT_CONFIG]
+    default = {name: row[name] for row in rows for name in ("dev_omega", "eval_omega")}
     return study_choice(
         run.grid,
         run.per_machine,
-        veto=None if stored is None else StudyVeto.from_dict(stored),
-        guard=run.selection.get("guard", "dev"),
-        floor=run.selection.get("floor"),
-        vote=vote,
+        veto=run.selection.get("guard", "both"),
+        resampled=run.resampled,
+        default=default,
     )
 
 
@@ -323,10 +319,10 @@ def _notes(runs: Mapping[str, StudyResult]) -> list[str]:
             notes.append(f"{name} has no evaluation labels: its scores and correlations are empty.")
         if np.isnan(known_column(run.grid, "dev_omega")).all():
             notes.append(f"{name} has no dev labels: nothing could be guarded there.")
-        if DEFAULT_CONFIG not in grids[name]:
-            notes.append(f"The grid of {name} does not have the fixed default, {DEFAULT_CONFIG}.")
+        if PAPER_CONFIG not in grids[name]:
+            notes.append(f"The grid of {name} does not have the fixed default, {PAPER_CONFIG}.")
         notes += [f"{name}: {warning}" for warning in run.selection.get("warnings") or ()]
-    guards = {name: run.selection.get("guard", "dev") for name, run in runs.items()}
+    guards = {name: run.selection.get("guard", "both") for name, run in runs.items()}
     if len(set(guards.values())) > 1:
         listed = ", ".join(f"{name} {guard}" for name, guard in guards.items())
         notes.append(f"The runs chose under different vetoes: {listed}.")

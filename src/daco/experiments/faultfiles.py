@@ -25,7 +25,8 @@ from daco.experiments.inputs import (
 from daco.experiments.veto import ROLES
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import is_remote, parse_location
-from daco.method.pseudo_anomalies import PseudoAnomalies, injected
+from daco.method.viability import PseudoAnomalies
+from daco.synthetic.fault_tables import injected
 from daco.text import name_list, quantity
 from daco.validation import Indices
 
@@ -105,13 +106,12 @@ class _FaultTable:
             raise type(error)(f"{where}: {error}") from None
 
     def _read(self, index: int, readout: str, machine: MachineData) -> PseudoAnomalies:
-        bands = self.table.bands(readout)
+        views = self.table.layout(readout)
         reader = self.readers.setdefault(readout, VectorReader(self.table, readout, self.used))
-        if bands != machine.bands or reader.dim != machine.dim:
+        if views.sizes != machine.views.sizes:
             raise InputError(
-                f"readout {readout!r} has {reader.dim} values (bands: {bands}), and "
-                f"{machine.dim} (bands: {machine.bands}) in the study. Inject faults with the "
-                "readout of the study."
+                f"readout {readout!r} has {views.dim} values, and {machine.views.dim} in the "
+                "study. Inject faults with the readout of the study."
             )
         columns = {name: values[self.used[index]] for name, values in self.table.columns.items()}
         columns["domain"] = self.names.rename(columns["domain"]).astype(object)

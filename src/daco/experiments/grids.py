@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from daco.data.views import Bands, Views
 from daco.errors import ConfigError, DataError, InputError
-from daco.method.bases import parse_base
 from daco.method.config import (
     ScoreConfig,
     blind_pool,
     calibrations_of,
-    frontier_grid,
     paper_grid,
+    parse_base,
     parse_grid,
 )
 from daco.method.external import Candidates, installed_scorer, is_detector, parse_pool
 
-GRID_NAMES: dict[str, Callable[[int], list[ScoreConfig]]] = {
-    "51": lambda bands: paper_grid(51),
-    "45": lambda bands: paper_grid(45),
-    "9": lambda bands: blind_pool(),
-    "frontier": frontier_grid,
-}
-"""The paper's grids, its nine configurations for choosing without labels, and the wide one."""
+GRID_NAMES = ("51", "45", "9")
+"""The paper's grids, and its nine configurations for choosing without labels."""
 
 
 def mixed_grid(
-    grid: str | int | Path | Candidates, systems: Collection[str] = (), bands: Bands = 1
+    grid: str | int | Path | Candidates, systems: Collection[str] = ()
 ) -> tuple[list[ScoreConfig], dict[str, Any]]:
     """Configurations of a grid and of systems, and the detectors that they need, by label.
 
@@ -44,7 +37,7 @@ def mixed_grid(
     """
     detectors: dict[str, Any] = {}
     if isinstance(grid, str | int | Path):
-        configs = read_grid(str(grid), bands)
+        configs = read_grid(str(grid))
     else:
         configs, detectors = parse_pool(grid)
     for label in systems:
@@ -55,7 +48,7 @@ def mixed_grid(
                 f"too. Got {label!r}."
             )
         configs += [config for config in calibrations_of(base) if config not in configs]
-    for label in dict.fromkeys(config.base.label for config in configs if config.base.label):
+    for label in dict.fromkeys(label for config in configs for label in config.base.labels):
         if label not in (*systems, *detectors):
             detectors[label] = installed_scorer(label)
         if label in detectors and not is_detector(detectors[label]):
@@ -66,21 +59,21 @@ def mixed_grid(
     return configs, detectors
 
 
-def read_grid(name_or_path: str | Path, bands: Bands = 1) -> list[ScoreConfig]:
+def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
     """Read the configurations of a named grid, of a file or of names with commas between them.
 
     Their order breaks ties.
 
     A file has one configuration name per line (``#`` starts a comment), or is a CSV file with a
-    column ``config``, such as the ``grid.csv`` of a run. Only ``"frontier"`` depends on the
-    `bands` of the vectors.
+    column ``config``, such as the ``grid.csv`` of a run.
 
     >>> len(read_grid("51")), read_grid("9")[1].name
     (51, 'conf-soft-m0-k1')
     """
+    if str(name_or_path) == "9":
+        return blind_pool()
     if str(name_or_path) in GRID_NAMES:
-        first = bands.bands[0] if isinstance(bands, Views) else bands
-        return GRID_NAMES[str(name_or_path)](first)
+        return paper_grid(int(str(name_or_path)))
     path = Path(name_or_path)
     try:
         text = path.read_text(encoding="utf-8-sig")

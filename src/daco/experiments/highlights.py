@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daco.detector.thresholds import FALSE_ALARM_RATE
+from daco.detector.decision import FALSE_ALARM_RATE
 from daco.evaluation.metrics import harmonic_mean
 from daco.experiments.analysis import quantities_in
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG
+from daco.method.config import PAPER_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +30,14 @@ def chosen_config(result: StudyTables) -> str | None:
 def shown_config(result: StudyTables) -> str:
     """The configuration that is shown: the chosen one, else the default, else the first."""
     names = result.grid["config"].tolist()
-    default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else str(names[0])
+    default = PAPER_CONFIG if PAPER_CONFIG in names else str(names[0])
     return chosen_config(result) or default
 
 
 def compared_configs(result: StudyTables) -> list[str]:
     """What is compared machine by machine: raw, default and shown, as far as the grid has them."""
     known = set(result.grid["config"])
-    wanted = dict.fromkeys([RAW_CONFIG, DEFAULT_CONFIG, shown_config(result)])
+    wanted = dict.fromkeys([RAW_CONFIG, PAPER_CONFIG, shown_config(result)])
     return [name for name in wanted if name in known]
 
 
@@ -55,8 +55,8 @@ def roles(result: StudyTables) -> dict[str, str]:
         for row in result.selection.get("rows", [])
         if row["rule"] in titles
     ]
-    if DEFAULT_CONFIG in set(result.grid["config"]):
-        picks.append((DEFAULT_CONFIG, "default"))
+    if PAPER_CONFIG in set(result.grid["config"]):
+        picks.append((PAPER_CONFIG, "default"))
     named: dict[str, list[str]] = {}
     for config, title in picks:
         if config:

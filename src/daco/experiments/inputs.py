@@ -19,11 +19,11 @@ from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
 from daco.data.lazy_table import StoredTable, open_table
 from daco.data.table import EmbeddingTable
-from daco.data.views import Bands
+from daco.data.views import Views
 from daco.errors import DataError, InputError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
 from daco.files.remote import Location, is_remote, parse_location
-from daco.method.pseudo_anomalies import PseudoAnomalies
+from daco.method.viability import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Float64s, Indices
 
@@ -82,11 +82,11 @@ class MachineData:
     """One machine and section: training normals, and test clips as far as they are known.
 
     ``title`` is the machine's name in tables, with its section where it has several. ``labels``
-    are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` of ``dim`` values in
-    ``bands`` equal parts are those of the normals and then those of the test clips. ``normals``
-    are the paths of the normals, by which injected faults (``pseudo``) are matched with their
-    clip. Vectors and faults may be functions that read them. ``quantities`` are the metrics,
-    ``systems`` the scores of normals and test clips by other systems.
+    are -1 and ``test_domains`` are "" where they are unknown. ``vectors`` with the columns of
+    ``views`` are those of the normals and then those of the test clips. ``normals`` are the paths
+    of the normals, by which injected faults (``pseudo``) are matched with their clip. Vectors and
+    faults may be functions that read them. ``quantities`` are the metrics, ``systems`` the scores
+    of normals and test clips by other systems.
     """
 
     split: str
@@ -94,13 +94,12 @@ class MachineData:
     section: str
     title: str
     vectors: Float32s | Callable[[], Float32s]
-    dim: int
+    views: Views
     domains: NDArray[np.str_]
     names: NDArray[np.str_]
     labels: NDArray[np.int_]
     test_domains: NDArray[np.str_]
     normals: tuple[str, ...] = ()
-    bands: Bands = 1
     pseudo: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
     quantities: tuple[str, ...] = QUANTITIES
     systems: Mapping[str, tuple[Float64s, Float64s]] = field(default_factory=dict)
@@ -155,7 +154,7 @@ class MachineData:
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the scores, so that stale results are not reused."""
         digest = hashlib.sha256()
-        facts = (self.split, self.machine, self.section, str(self.bands))
+        facts = (self.split, self.machine, self.section, str(self.views))
         for text in (*facts, *self.quantities, *self.systems):
             digest.update(text.encode() + b"\0")
         data = self.loaded()
@@ -292,7 +291,7 @@ def machines_of(
     sections = Counter(machine for machine, _ in rows)
     rows_read: list[Indices] = []
     reader = VectorReader(table, readout, rows_read)
-    bands, dim = table.bands(readout), reader.dim
+    views = table.layout(readout)
     result: list[MachineData] = []
     lacking: dict[str, str] = {}
     for (machine, section), at in rows.items():
@@ -315,13 +314,12 @@ def machines_of(
                 section=section,
                 title=title,
                 vectors=partial(reader.vectors, len(result)),
-                dim=dim,
+                views=views,
                 domains=names.rename(normals["domain"]),
                 names=_file_names(where, tested["path"].tolist()),
                 labels=np.array(labels, dtype=np.int64),
                 test_domains=names.rename(tested["domain"]),
                 normals=tuple(map(str, normals["path"])),
-                bands=bands,
                 quantities=quantities,
             )
         )

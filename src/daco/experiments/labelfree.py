@@ -1,7 +1,7 @@
 """Label-free choice for machines of which there are only normal recordings (``daco select``).
 
 Only training clips and their domains are read; every machine is chosen for by
-:func:`daco.method.choice.choose_config`.
+:func:`daco.method.selection.choose_config`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ import numpy as np
 
 from daco.compute.processes import SCORING, worker_pool, workers_for
 from daco.data.dcase import require_normal_names
+from daco.data.views import Views
 from daco.errors import InputError
-from daco.experiments.device import require_device, with_balances
+from daco.experiments.floors import bank_floor
 from daco.experiments.inputs import Table, VectorReader, rows_by
-from daco.experiments.machine import Items, Settings, collect, require_some
-from daco.method.choice import Choice, choose, choose_config
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool, parse_grid
-from daco.method.criterion import CHOICE_SPLITS, Balance, Floor
-from daco.method.floor import mean_floor
-from daco.method.grid_table import column, config_names, numbers
-from daco.method.limits import refuse_oracle
-from daco.method.selection import viable
+from daco.experiments.machine import Items, collect, require_some
+from daco.method.bank import NormalBank
+from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.criterion import CHOICE_SPLITS
+from daco.method.engine import refuse_oracle
+from daco.method.selection import (
+    Choice,
+    Rule,
+    choose,
+    choose_config,
+    column,
+    config_names,
+    numbers,
+    viable,
+)
 from daco.method.viability import viability_veto
 from daco.text import name_list, quantity
-from daco.validation import Float64s, Indices
+from daco.validation import Indices
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,36 +54,32 @@ class LabelFreeChoice:
     machine : str
     domains : {str: int}
         Number of training clips in each domain, of this machine or of all.
-    use, advice : str
-        The configuration to use, and why: the default if it is as good within the noise.
+    use, reason : str
+        The configuration to use, and why: the paper's default if it is as good within the noise.
     pick : str
-        The candidate with the smallest criterion that the veto leaves.
-    criterion, default_criterion : float or None
-        The criterion of `pick`, and of the default.
-    floor : Floor or None
-        Mean and sd of the criterion if the domains do not differ.
-    criteria : {str: float}
+        The candidate that most resamples agree on, of those that the veto leaves.
+    agreement : float or None
+        The share of the resamples that agree on `use`.
+    criterion : {str: float or None}
         The criterion of every candidate.
-    within_noise : tuple of str
-        Other candidates that cannot be distinguished from `pick`.
+    floor : float or None
+        The criterion if the domains did not differ.
     pseudo_scores : {str: float}
         How well each candidate detects pseudo-anomalies, in percent.
-    cut : {str: str}
+    vetoed : {str: str}
         Candidates that the label-free veto excludes, with the reasons.
     """
 
     machine: str
     domains: dict[str, int]
-    pick: str
     use: str
-    advice: str
-    criterion: float | None
-    default_criterion: float | None
-    floor: Floor | None
-    criteria: dict[str, float]
-    within_noise: tuple[str, ...]
+    reason: str
+    pick: str
+    agreement: float | None = None
+    criterion: dict[str, float | None] = field(default_factory=dict)
+    floor: float | None = None
     pseudo_scores: dict[str, float] = field(default_factory=dict)
-    cut: dict[str, str] = field(default_factory=dict)
+    vetoed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class LabelFreeSelection:
     common : LabelFreeChoice or None
         The choice for all machines; None if no machine has a criterion.
     candidates : tuple of str
-    vetoed : tuple of str or None
+    dev_vetoed : tuple of str or None
         Candidates that the dev grid excludes; None without a dev grid.
     seed, n_splits : int
         Seed and number (200 by default) of the splits of the criterion.
@@ -101,7 +105,7 @@ class LabelFreeSelection:
     machines: tuple[LabelFreeChoice, ...]
     common: LabelFreeChoice | None
     candidates: tuple[str, ...]
-    vetoed: tuple[str, ...] | None
+    dev_vetoed: tuple[str, ...] | None
     seed: int
     n_splits: int
     notes: tuple[str, ...]
@@ -109,7 +113,7 @@ class LabelFreeSelection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {"schema": 1, "default": DEFAULT_CONFIG, **asdict(self)}
+        return {"schema": 1, "default": PAPER_CONFIG, **asdict(self)}
 
 
 def select_label_free(
@@ -123,7 +127,6 @@ def select_label_free(
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
-    device: str = "cpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> LabelFreeSelection:
     """Choose a configuration for each machine, and one for all of them, without labels.
@@ -144,7 +147,7 @@ def select_label_free(
     workers : int, optional
         Processes; by default one per core, and this one alone for fewer than 40 machines. With
         Ray, the most tasks at a time.
-    engine, address, device : str
+    engine, address : str
         As in :func:`daco.experiments.run.study`. The choice is the same.
     progress : callable, optional
         Called with the number of machines done, and of all machines.
@@ -166,48 +169,41 @@ def select_label_free(
     grid = blind_pool() if candidates is None else parse_grid(candidates)
     refuse_oracle(grid)
     names, vetoed, notes = _apply_dev_grid(config_names(grid), dev_grid)
-    require_device(device, engine)
     train = np.flatnonzero(table.columns["split"] == "train")
     _require_normals(table, train)
     rows = rows_by(table, "year", "machine", "section", rows=train)
-    bands, titles = table.bands(readout), _titles(list(rows))
+    titles = _titles(list(rows))
     domains = [table.columns["domain"][mine].tolist() for mine in rows.values()]
     reader = VectorReader(table, readout, list(rows.values()))
     sessions = _sessions(table, rows.values())
     items: Items = (
         (at, (reader.vectors(at), *of)) for at, of in enumerate(zip(domains, sessions, strict=True))
     )
-    if device != "cpu":
-        scored = names if DEFAULT_CONFIG in names else [*names, DEFAULT_CONFIG]
-        items = with_balances(items, Settings(tuple(scored), seed, n_splits), device, bands)
-    options = {"pool": names, "bands": bands, "n_splits": n_splits, "seed": seed}
+    work = partial(_choose, table.layout(readout), names, n_splits, seed)
     with worker_pool(workers_for(len(rows), workers, engine), engine, address, SCORING) as pool:
         found = collect(
             pool,
-            partial(_choose, options),
+            work,
             items,
             titles,
             advance=lambda done: progress(done, len(rows)) if progress else None,
             notes=notes,
         )
     require_some(found, notes)
-    left = sorted(found)
-    choices = [found[at] for at in left]
-    titles, domains = [titles[at] for at in left], [domains[at] for at in left]
+    choices = [found[at] for at in sorted(found)]
+    sizes = [dict(sorted(Counter(domains[at]).items())) for at in sorted(found)]
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
-    notes += viability_veto(pseudo).notes if pseudo else ()
+    notes += viability_veto(pseudo).warnings if pseudo else ()
     if any(choice.balance is not None for choice in choices) and not pseudo:
         notes.append("No machine has enough normals for the label-free veto.")
-    if excluded := dict.fromkeys(name for choice in choices for name in choice.vetoed):
-        notes.append(f"Not chosen where the label-free veto excludes them: {name_list(excluded)}.")
     return LabelFreeSelection(
         machines=tuple(
-            _describe(title, dict(sorted(Counter(of).items())), choice)
-            for title, of, choice in zip(titles, domains, choices, strict=True)
+            _describe(titles[at], of, choice)
+            for at, of, choice in zip(sorted(found), sizes, choices, strict=True)
         ),
-        common=_common(choices, names),
+        common=_common(choices, sizes, names),
         candidates=tuple(names),
-        vetoed=vetoed,
+        dev_vetoed=vetoed,
         seed=seed,
         n_splits=n_splits,
         notes=tuple(notes),
@@ -224,15 +220,17 @@ def _sessions(table: Table, machines: Iterable[Indices]) -> list[list[str]]:
 
 
 def _choose(
-    options: dict[str, Any],
+    views: Views,
+    names: list[str],
+    n_splits: int,
+    seed: int,
     vectors: Any,
     domains: list[str],
     sessions: list[str],
-    balance: Balance | None = None,
 ) -> Choice:
-    """The choice for one machine; a device may have computed the criterion without sessions."""
-    balance = None if any(sessions) else balance
-    return choose_config(vectors, domains, balance=balance, sessions=sessions, **options)
+    """The choice for one machine."""
+    bank = NormalBank(vectors, domains, views=views)
+    return choose_config(bank, names, n_splits=n_splits, seed=seed, sessions=sessions)
 
 
 def _require_normals(table: Table, train: Indices) -> None:
@@ -273,50 +271,54 @@ def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
 
 
 def _describe(machine: str, sizes: dict[str, int], choice: Choice) -> LabelFreeChoice:
-    smallest, noise = choice.criterion.get(choice.smallest), choice.noise or 0.0
-    excluded = {choice.smallest, *choice.vetoed}
-    near = tuple(
-        name
-        for name, value in choice.criterion.items()
-        if smallest is not None and value - smallest <= noise and name not in excluded
-    )
-    scores = choice.pseudo and _percent(choice.pseudo.configs, choice.pseudo.score)
+    criterion = {
+        name: None if np.isnan(value) else value for name, value in choice.criterion.items()
+    }
+    pseudo = choice.pseudo
+    scores = {} if pseudo is None else dict(zip(pseudo.configs, pseudo.score, strict=True))
     return LabelFreeChoice(
         machine=machine,
         domains=sizes,
-        pick=choice.smallest,
         use=choice.config,
-        advice=choice.reason,
-        criterion=smallest,
-        default_criterion=choice.default_criterion,
-        floor=choice.floor,
-        criteria=choice.criterion,
-        within_noise=near,
-        pseudo_scores=scores or {},
-        cut=choice.vetoed,
+        reason=choice.reason,
+        pick=choice.pick,
+        agreement=choice.agreement,
+        criterion=criterion,
+        floor=bank_floor(tuple(sizes.values())),
+        pseudo_scores={name: 100 * float(score) for name, score in scores.items()},
+        vetoed=dict(choice.vetoed),
     )
 
 
-def _percent(configs: Sequence[str], scores: Float64s) -> dict[str, float]:
-    return dict(zip(configs, (100 * scores).tolist(), strict=True))
-
-
-def _common(choices: Sequence[Choice], names: list[str]) -> LabelFreeChoice | None:
+def _common(
+    choices: Sequence[Choice], sizes: Sequence[dict[str, int]], names: list[str]
+) -> LabelFreeChoice | None:
     """One configuration for all machines, by the mean criterion."""
-    known = [choice for choice in choices if choice.criterion]
+    known = [choice.balance for choice in choices if choice.balance is not None]
     if not known:
         return None
-    means = np.mean([list(choice.criterion.values()) for choice in known], axis=0)
-    default = float(np.mean([choice.default_criterion for choice in known]))
-    floors = [choice.floor for choice in known if choice.floor is not None]
+    criterion = np.mean([balance.values for balance in known], axis=0)
+    table: dict[str, Any] = {"config": names, "criterion": criterion}
     pseudo = [choice.pseudo for choice in choices if choice.pseudo is not None]
-    viability = viability_veto(pseudo) if pseudo else None
-    floor = mean_floor(floors, independent=True)
-    choice = choose(names, means, floor, viability, default_criterion=default)
-    found = _describe(ALL_MACHINES, {"machines": len(known)}, choice)
-    if viability is not None:
-        found.pseudo_scores.update(_percent(viability.configs, viability.score))
-    return found
+    veto = viability_veto(pseudo) if pseudo else None
+    if veto is not None:
+        table["viable"] = [name not in veto.reasons for name in names]
+    resampled = np.mean([balance.resampled for balance in known], axis=0)
+    choice = choose(table, Rule.GUARDED, resampled=resampled)
+    floors = [floor for each in sizes if (floor := bank_floor(tuple(each.values()))) is not None]
+    scores = {} if veto is None else dict(zip(veto.configs, veto.score, strict=True))
+    return LabelFreeChoice(
+        machine=ALL_MACHINES,
+        domains={"machines": len(known)},
+        use=choice.config,
+        reason=choice.reason,
+        pick=choice.pick,
+        agreement=choice.agreement,
+        criterion=dict(choice.criterion),
+        floor=float(np.mean(floors)) if floors else None,
+        pseudo_scores={name: 100 * float(score) for name, score in scores.items()},
+        vetoed={} if veto is None else {name: veto.reasons[name] for name in choice.vetoed},
+    )
 
 
 def _apply_dev_grid(

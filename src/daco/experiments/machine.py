@@ -23,33 +23,25 @@ from daco.embedding.cost import peak_memory
 from daco.errors import DacoError, DataError, InputError
 from daco.experiments.baselines import ORACLE, gaussian_mixture, selective_mahalanobis
 from daco.experiments.inputs import SOURCE, TARGET, MachineData, left_out
-from daco.experiments.study_tables import (
-    CLIP_ARRAYS,
-    MACHINE_KEY,
-    VOTE_ARRAYS,
-    Arrays,
-    read_arrays,
-)
+from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read_arrays
 from daco.experiments.veto import pseudo_arrays
 from daco.files.atomic import atomic_write
 from daco.method.bank import Grid, NormalBank
-from daco.method.config import RAW_CONFIG, VOTE_CONFIG, ScoreConfig, parse_grid
-from daco.method.criterion import CHOICE_SPLITS, Balance
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, parse_grid
+from daco.method.criterion import CHOICE_SPLITS, PAPER_SPLITS
 from daco.method.external import without_tables
-from daco.method.machines import MachineEvaluation
+from daco.method.selection import RESAMPLES
 from daco.validation import Float64s
 from daco.version import __version__
 
 HARD = "conf-hard-m0-k1"
-STABILITY_SEEDS = tuple(range(10))
-STABILITY_SPLITS = (5, 10, 20)
-
-_LAYOUT = 5  # of the arrays in a file; files of another layout are computed again
+PAPER_SEED = 0
+_MAX_COVARIANCE = 2048  # features; a covariance of more takes minutes
+_LAYOUT = 6  # of the arrays in a file; files of another layout are computed again
 
 Result = TypeVar("Result")
 Items = Iterable[tuple[int, tuple[Any, ...]]]
 """The index of a machine, and the arguments of the work on it."""
-Loaded = Iterable[tuple[int, MachineData]]
 Progress = Callable[[str, int, int], None]
 """Called with the stage, the number of machines done, and their total."""
 
@@ -70,158 +62,120 @@ class Settings:
     def judged(self) -> tuple[str, ...]:
         """The configurations that the label-free veto judges: those that can score any clip."""
         configs = parse_grid(self.configs)
-        tables = {config.base.label for config in configs} - {"", *self.detectors}
+        labels = {label for config in configs for label in config.base.labels}
+        tables = labels - {*self.detectors}
         return tuple(config.name for config in without_tables(configs, tables))
 
     @property
-    def variants(self) -> list[tuple[int, int]]:
-        """Seeds and numbers of splits of the criteria that a study looks at besides its own.
-
-        None with detectors, which are fitted anew in every split.
-        """
-        if self.detectors:
-            return []
-        numbers = [(self.seed, n_splits) for n_splits in STABILITY_SPLITS]
-        return list(dict.fromkeys([*numbers, *((s, self.n_splits) for s in STABILITY_SEEDS)]))
-
-    @property
-    def longest_splits(self) -> dict[int, int]:
-        """For each seed of the variants its largest number of splits.
-
-        Splits are drawn one after the other, so the first 5 of 200 are those that a run of 5
-        splits draws, and one balance of a seed has all of its numbers of splits.
-        """
-        return {seed: max(n for s, n in self.variants if s == seed) for seed, _ in self.variants}
-
-    def criteria_of(self, balances: Mapping[int, Balance]) -> Float64s:
-        """The criterion under every variant, (variants, C), from balances of `longest_splits`."""
-        splits = {seed: balance.splits for seed, balance in balances.items()}
-        return np.stack([splits[seed][:, :n].mean(axis=1) for seed, n in self.variants])
+    def scored(self) -> tuple[str, ...]:
+        """The configurations of the grid, and daco's default."""
+        return tuple(dict.fromkeys([*self.configs, DEFAULT_CONFIG]))
 
 
-def score_machine(
-    data: MachineData,
-    settings: Settings,
-    evaluated: MachineEvaluation | None = None,
-    seconds: float = 0.0,
-) -> Arrays:
-    """Scores, metrics and criterion of every configuration; arrays as they are filed.
-
-    ``evaluated`` is the result of a device, which took ``seconds``; by default it is computed here.
-    """
+def score_machine(data: MachineData, settings: Settings) -> Arrays:
+    """Scores, metrics and criterion of every configuration; arrays as they are filed."""
     started = time.perf_counter()
+    bank = _bank(data, settings)
     configs = parse_grid(settings.configs)
-    found = _evaluate(data, configs, settings) if evaluated is None else evaluated
-    scores = np.empty((0, len(configs))) if found.scores is None else found.scores
-    unknown = np.full(len(configs), np.nan)
+    scores = _test_scores(bank, data, settings.scored)
     arrays = {
         **{name: np.array(getattr(data, name)) for name in MACHINE_KEY},
         "configs": np.array(settings.configs),
+        "scored": np.array(settings.scored),
         "names": data.names,
         "labels": data.labels,
         "domains": data.test_domains,
         "own_domains": data.domains,
         "n_normals": np.array(len(data.domains)),
         "scores": scores,
-        "own": found.own,
+        "own": bank.leave_one_out(settings.scored),
+        "weights": _decision_weights(bank, data),
         "quantities": np.array(data.quantities),
-        "metrics": data.metrics(scores),
-        "balance": unknown if found.balance is None else found.balance.values,
-        "uniformity": unknown if found.uniformity is None else found.uniformity,
-        "separability": np.array(found.separability),
+        "metrics": data.metrics(scores[:, : len(configs)]),
+        **_criteria(data, bank, settings),
         "peak_memory": np.array(peak_memory()),
     }
-    return arrays | {"seconds": np.array(seconds + time.perf_counter() - started)}
+    return arrays | {"seconds": np.array(time.perf_counter() - started)}
 
 
-def _evaluate(
-    data: MachineData, configs: Sequence[ScoreConfig], settings: Settings
-) -> MachineEvaluation:
-    bank = _bank(data, settings)
-    # First, because the last bits of band-wise scores depend on what was asked for before.
-    scores = _test_scores(bank, data, configs)
-    own = bank.leave_one_out(configs)
+def _criteria(data: MachineData, bank: NormalBank, settings: Settings) -> Arrays:
+    """Criterion and uniformity of the configurations; nan for one domain."""
+    count = len(settings.configs)
     if not data.balanced:
-        return MachineEvaluation(own, np.nan, scores)
-    balance, uniformity = bank.balance_and_uniformity(configs, settings.n_splits, settings.seed)
-    return MachineEvaluation(own, bank.separability(), scores, balance, uniformity)
+        unknown = np.full(count, np.nan)
+        nothing = {"resampled": np.empty((count, 0)), "separability": np.array(np.nan)}
+        return {
+            **dict.fromkeys(("balance", "paper_balance", "uniformity"), unknown),
+            **nothing,
+        }
+    balance, uniformity = bank.balance_and_uniformity(
+        settings.configs, settings.n_splits, settings.seed, n_resamples=RESAMPLES
+    )
+    same = settings.seed == PAPER_SEED and settings.n_splits >= PAPER_SPLITS
+    paper = balance.splits[:, :PAPER_SPLITS].mean(axis=1) if same else None
+    if paper is None:
+        paper = bank.balance(settings.configs, PAPER_SPLITS, PAPER_SEED)
+    return {
+        "balance": balance.values,
+        "paper_balance": paper,
+        "resampled": balance.resampled,
+        "uniformity": uniformity,
+        "separability": np.array(bank.separability()),
+    }
 
 
 def _bank(data: MachineData, settings: Settings) -> NormalBank:
     tables = {label: own for label, (own, _) in data.systems.items()}
     scorers = {**settings.detectors, **tables}
-    return NormalBank(data.X, data.domains, bands=data.bands, scorers=scorers)
+    return NormalBank(data.X, data.domains, views=data.views, scorers=scorers)
 
 
-def _test_scores(bank: NormalBank, data: MachineData, configs: Grid) -> Float64s | None:
-    """Scores of the test clips, (n, C); None where there are none."""
+def _test_scores(bank: NormalBank, data: MachineData, configs: Grid) -> Float64s:
+    """Scores of the test clips, (n, C)."""
+    if not len(data.X_test):
+        return np.empty((0, len(parse_grid(configs))))
     tables = {label: test for label, (_, test) in data.systems.items()}
-    return bank.score(data.X_test, configs, scores=tables) if len(data.X_test) else None
+    return bank.score(data.X_test, configs, scores=tables)
 
 
-def examine_machine(
-    data: MachineData, settings: Settings, criteria: Float64s | None = None
-) -> Arrays:
-    """The vote, baselines, diagnostics of the domains, pseudo scores, criteria of other seeds.
+def _decision_weights(bank: NormalBank, data: MachineData) -> Float64s:
+    """How strongly the test clips belong to the domains, (n, G), the same for every score."""
+    if not len(data.X_test):
+        return np.empty((0, len(bank.domains)))
+    return bank.examine(data.X_test, RAW_CONFIG).weights
 
-    ``criteria`` are the `other_criteria` that a device computed.
-    """
+
+def reference_machine(data: MachineData, settings: Settings) -> Arrays:
+    """Reference scores of the normals, (N, C), that the test clips are judged against."""
     bank = _bank(data, settings)
-    configs = parse_grid(settings.configs)
-    variants = settings.variants if data.balanced else []
-    if criteria is None:
-        criteria = (
-            other_criteria(bank, configs, settings) if variants else np.empty((0, len(configs)))
-        )
-    seeds, n_splits = np.array(variants, int).reshape(-1, 2).T
-    votes = _test_scores(bank, data, VOTE_CONFIG)
-    vote = np.empty(0) if votes is None else votes[:, 0]
+    references = [bank.examine_normals(config).scores for config in settings.configs]
+    return {"decided": np.array(settings.configs), "references": np.column_stack(references)}
+
+
+def examine_machine(data: MachineData, settings: Settings) -> Arrays:
+    """Baselines, diagnostics of the domains, and pseudo scores."""
+    bank = _bank(data, settings)
     return {
-        "vote": vote,
-        "vote_own": bank.leave_one_out(VOTE_CONFIG)[:, 0],
-        "seeds": seeds,
-        "n_splits": n_splits,
-        "balances": criteria,
-        **_baselines(data, bank, vote),
+        **_baselines(data, bank),
         **_diagnostics(data, bank),
         **pseudo_arrays(
-            data.X,
-            data.domains,
-            settings.judged,
-            data.faults,
-            bands=data.bands,
-            seed=settings.seed,
-            detectors=settings.detectors,
+            bank, data, settings.judged, seed=settings.seed, detectors=settings.detectors
         ),
     }
 
 
-def other_criteria(
-    bank: NormalBank, configs: Sequence[ScoreConfig], settings: Settings
-) -> Float64s:
-    """The criterion under every variant: (variants, C)."""
-    longest = settings.longest_splits.items()
-    return settings.criteria_of({seed: bank.exact_balance(configs, n, seed) for seed, n in longest})
-
-
-def _baselines(data: MachineData, bank: NormalBank, vote: Float64s) -> Arrays:
-    """E1's backends, and calibration with the true domains: what assignment errors cost."""
+def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
+    """E1's backends, daco's default, and calibration with the true domains."""
     if not data.labelled:
         nothing = np.empty((0, len(data.quantities)))
         return {"backends": np.array([], dtype=np.str_), "backend_metrics": nothing}
-    # A covariance of all bands together has more features than clips, and takes minutes.
-    (normals, bands), (test, _) = (first_view(each, data.bands) for each in (data.X, data.X_test))
-    if bands > 1:
-        normals, test = (
-            each.reshape(len(each), bands, -1).mean(axis=1) for each in (normals, test)
-        )
-    systems = {
-        "knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0],
-        "sel-maha": selective_mahalanobis(normals, data.domains, test),
-        "gmm2": gaussian_mixture(normals, test),
-        ORACLE: bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0],
-        VOTE_CONFIG: vote,
-    }
+    normals, test = first_view(data.X, data.views), first_view(data.X_test, data.views)
+    systems = {"knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0]}
+    if normals.shape[1] <= _MAX_COVARIANCE:
+        systems["sel-maha"] = selective_mahalanobis(normals, data.domains, test)
+    systems["gmm2"] = gaussian_mixture(normals, test)
+    systems[ORACLE] = bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0]
+    systems[DEFAULT_CONFIG] = bank.score(data.X_test, DEFAULT_CONFIG)[:, 0]
     scores = np.column_stack(list(systems.values()))
     return {
         "backends": np.array(list(systems)),
@@ -251,8 +205,9 @@ def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
 
 def without_clips(arrays: Arrays) -> Arrays:
     """What tables of machines need of a machine's arrays: nothing of single clips."""
-    clips = (*CLIP_ARRAYS, *VOTE_ARRAYS)
-    return {name: values for name, values in arrays.items() if name not in clips}
+    return {
+        name: values for name, values in arrays.items() if name not in (*CLIP_ARRAYS, "references")
+    }
 
 
 def machine_file(folder: Path, data: MachineData) -> Path:
@@ -270,15 +225,13 @@ def run_machines(
     folder: Path | None = None,
     stage: str = "machines",
     progress: Progress | None = None,
-    prepare: Callable[[Loaded, Settings], Items] | None = None,
     brief: Callable[[Arrays], Arrays] | None = None,
     notes: list[str],
 ) -> dict[int, Arrays]:
     """`work` for every machine, by its number; those filed under the same key are not redone.
 
-    `prepare` makes the arguments of `work`, by default the machine and the settings, of machines
-    as they are loaded. `brief` shortens what is returned, not what is filed. A machine that fails
-    is left out, with a line in `notes`.
+    `brief` shortens what is returned, not what is filed. A machine that fails is left out, with a
+    line in `notes`.
     """
     keys: dict[int, str] = {}
     found: dict[int, Arrays] = {}
@@ -293,12 +246,12 @@ def run_machines(
     filed_before = len(found)
     missing = [index for index in range(len(machines)) if index not in found]
 
-    def loaded() -> Loaded:
+    def items() -> Items:
         for index in missing:
             data = machines[index].loaded()
             if files[index] is not None:
                 keys[index] = _key(data, settings)
-            yield index, data
+            yield index, (data, settings)
 
     def filed(index: int, arrays: Arrays) -> Arrays:
         # Here, not in the worker: that may be on a computer without this folder.
@@ -311,9 +264,8 @@ def run_machines(
         if progress is not None:
             progress(stage, filed_before + done, len(machines))
 
-    items = prepare(loaded(), settings) if prepare else ((i, (d, settings)) for i, d in loaded())
     titles = [f"{machine.split} machine {machine.title}" for machine in machines]
-    found |= collect(pool, work, items, titles, filed, advance=advance, notes=notes)
+    found |= collect(pool, work, items(), titles, filed, advance=advance, notes=notes)
     require_some(found, notes)
     return dict(sorted(found.items()))
 

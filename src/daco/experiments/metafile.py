@@ -13,9 +13,9 @@ from typing import Any
 
 from daco.errors import InputError
 from daco.experiments.analysis import plain, quantities_in
+from daco.experiments.grid_table import require_known
 from daco.experiments.study_tables import StudyTables
 from daco.method.config import ScoreConfig
-from daco.method.grid_table import require_known
 
 Author = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ def meta_document(
                 "domain_adaptation_method": None,
                 "domain_generalization_method": _calibration(parsed),
                 "ensemble_method_subsystem_count": 1,
-                "decision_making": f"threshold for a false-alarm rate of {rate:.10g} among normals",
+                "decision_making": f"p-value of at most {rate:.10g} among normals",
                 "attribute_usage": None,
                 "external_data_usage": "pre-trained model" if pretrained else None,
                 "development_data_usage": f"choice by {rule}" if rule else None,
@@ -147,18 +147,18 @@ def _authors(authors: Sequence[Author]) -> list[dict[str, Any]]:
 
 
 def _method(config: ScoreConfig) -> str:
-    if config.base.scorer == "knn" and not config.base.bandwise:
-        return f"k-NN (k={config.base.neighbours})"
-    if config.base.scorer in ("ldn-ratio", "ldn-diff") and not config.base.bandwise:
-        variant = config.base.scorer.removeprefix("ldn-")
-        return f"k-NN with local density normalisation ({variant}, K={config.base.neighbours})"
+    if config.scorer == "knn":
+        return f"k-NN (k={config.k})"
+    if config.scorer in ("ldn-ratio", "ldn-diff"):
+        variant = config.scorer.removeprefix("ldn-")
+        return f"k-NN with local density normalisation ({variant}, K={config.k})"
     return f"{config.base.name} ({config.base.words})"
 
 
 def _calibration(config: ScoreConfig) -> str | None:
     if config.calibration is None:
         return None
-    strength = f", prior strength {config.prior_strength:g}" if config.calibration == "conf" else ""
+    strength = f", prior strength {config.m:g}" if config.calibration == "conf" else ""
     return f"{_CALIBRATION[config.calibration]} ({config.assignment} domains{strength})"
 
 

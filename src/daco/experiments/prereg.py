@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.errors import DataError, InputError
-from daco.experiments.analysis import complete_column, known_column, metrics_of, plain_rows
-from daco.experiments.decision import GUARDED, Decision, decide
+from daco.experiments.analysis import complete_column, metrics_of, plain_rows
+from daco.experiments.rules import VETOES, grid_choice
 from daco.experiments.study_tables import DOCUMENTS, MACHINES, TABLES, StudyTables, read_json
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
-from daco.method.config import DEFAULT_CONFIG
-from daco.method.criterion import Floor
-from daco.method.grid_table import column, config_names
-from daco.method.selection import select_by_dev_score
-from daco.method.viability import Viability
+from daco.method.config import PAPER_CONFIG
+from daco.method.selection import Choice, Table
 from daco.version import __version__
 
 if TYPE_CHECKING:
@@ -34,11 +31,13 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 KNOWN = "evaluation_scores_were_known_when_this_was_frozen"
-LABEL_FREE = "label_free_veto"
 SETTINGS = ("seed", "n_splits", "readout", "false_alarm_rate", "domains")
-COLUMNS = ("dev_omega", "crit_dev")
+COLUMNS = ("dev_omega", "crit_dev", "crit_paper")
 """What a choice may depend on."""
-PARTS = ("frozen", "dev_pick", "default", "settings", "run", "inputs", "grid", "artifacts")
+PARTS = (
+    *("frozen", "dev_pick", "default", "veto", "resampled"),
+    *("settings", "run", "inputs", "grid", "artifacts"),
+)
 
 _WHAT = "daco preregistration"
 
@@ -103,32 +102,29 @@ def freeze(
             f"{', '.join(changed)} in {folder} changed after the run was finished. Run the study "
             "again before freezing it."
         )
-    label_free = _label_free(result.selection)
-    decision = derive_choice(result.grid, label_free)
-    chosen = (result.selection.get("chosen") or {}).get("config", decision.config)
-    if chosen != decision.config:
+    veto = result.selection.get("guard", "both")
+    resampled = result.resampled
+    choice = grid_choice(result.grid, veto, resampled)
+    chosen = (result.selection.get("chosen") or {}).get("config", choice.config)
+    if chosen != choice.config:
         raise DataError(
             f"{folder / DOCUMENTS['selection']} chose {chosen!r}, and the rule picks "
-            f"{decision.config!r} from grid.csv. Freeze what the rule picks: run the study again."
+            f"{choice.config!r} from grid.csv. Freeze what the rule picks: run the study again."
         )
     dev = complete_column(result.grid, "dev_omega")
+    names = result.grid["config"].tolist()
     document = {
         "schema": SCHEMA,
         "what": _WHAT,
         "created": _created(created),
         "daco_version": __version__,
         KNOWN: _evaluation_known(result),
-        "frozen": {"config": chosen, "rule": decision.rule, "reason": decision.reason},
-        "dev_pick": None if dev is None else select_by_dev_score(result.grid["config"], dev),
-        "default": DEFAULT_CONFIG,
-        "veto": None
-        if decision.vetoed is None
-        else {
-            "rule": "dev score strictly above the 10 % quantile of the grid",
-            "floor": decision.floor,
-            "removed": list(decision.vetoed),
-        },
-        **({} if label_free is None else {LABEL_FREE: label_free}),
+        "frozen": {"config": chosen, "rule": VETOES[veto], "reason": choice.reason},
+        "dev_pick": None if dev is None else names[int(dev.argmax())],
+        "default": PAPER_CONFIG,
+        "veto": veto,
+        "vetoed": dict(choice.vetoed),
+        "resampled": None if resampled is None else resampled.tolist(),
         "settings": {name: provenance.get(name) for name in SETTINGS},
         "run": {
             "folder": None if beside is None else _relative(folder, Path(beside)),
@@ -173,55 +169,20 @@ def is_intact(document: Mapping[str, Any]) -> bool:
     return document.get("sha256") == document_hash(document)
 
 
-def derive_choice(grid: Any, label_free: Mapping[str, Any] | None = None) -> Decision:
-    """What the rule picks from a grid: its dev scores and criteria, nothing else.
-
-    ``label_free`` is the part of a document about the label-free veto, where that guarded the
-    choice.
-    """
-    names = config_names(column(grid, "config"))
-    dev, criterion = complete_column(grid, "dev_omega"), known_column(grid, "crit_dev")
-    if label_free is None:
-        if dev is None and DEFAULT_CONFIG in names:  # as documents without this part were made
-            return Decision(DEFAULT_CONFIG, "fixed default", "Without dev labels: the default.")
-        return decide(names, criterion, dev)
-    viability = None
-    if (excluded := label_free["cut"]) is not None:  # as far as a choice reads it
-        viability = Viability(
-            configs=tuple(names),
-            kept=~np.isin(names, excluded),
-            score=np.full(len(names), np.nan),
-            median=np.nan,
-            plain=np.nan,
-            limit=float(label_free["limit"]),
-            basis=str(label_free["basis"]),
-            reasons={name: "" for name in names if name in excluded},
-        )
-    # A document of an older version has no noise: its rule had none.
-    floor = Floor(label_free.get("floor") or 0.0, label_free.get("noise") or 0.0)
-    guard = label_free["guard"]
-    return decide(names, criterion, dev, guard=guard, viability=viability, floor=floor)
-
-
-def _label_free(selection: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The label-free veto and the noise that a run's choice rests on; None where it needs none."""
-    guard, veto = selection.get("guard", "dev"), selection.get("label_free_veto") or {}
-    chosen, floor = selection.get("chosen") or {}, selection.get("floor") or {}
-    if guard == "dev" and chosen.get("rule") in (None, GUARDED, "only configuration"):
-        return None
-    return {
-        "guard": guard,
-        "basis": veto.get("basis"),
-        "limit": veto.get("limit"),
-        "cut": None if veto.get("limit") is None else list(veto.get("cut", {})),
-        "floor": floor.get("mean"),
-        "noise": floor.get("sd_of_mean_reused_clips"),
-    }
+def derive_choice(document: Mapping[str, Any], grid: Table) -> Choice:
+    """What the rule of a document picks from a grid, with its own resamples and label-free veto."""
+    resampled = document["resampled"]
+    viable = {row["config"]: row.get("viable") for row in document["grid"]}
+    table = {name: grid[name] for name in ("config", *COLUMNS) if name in grid}
+    table["viable"] = [viable.get(str(name)) for name in table["config"]]
+    return grid_choice(
+        table, document["veto"], None if resampled is None else np.array(resampled, float)
+    )
 
 
 def grid_rows(grid: pd.DataFrame) -> list[dict[str, Any]]:
     """The part of a grid that the choice depends on, for JSON."""
-    return plain_rows(grid[[name for name in ("config", *COLUMNS) if name in grid]])
+    return plain_rows(grid[[name for name in ("config", *COLUMNS, "viable") if name in grid]])
 
 
 def _evaluation_known(run: StudyTables) -> bool:

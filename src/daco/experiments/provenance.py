@@ -1,4 +1,4 @@
-"""What a run rests on: its inputs, settings, versions and device, for ``run.json``."""
+"""What a run rests on: its inputs, settings and versions, for ``run.json``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from typing import Any
 from daco.data.lazy_table import StoredTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.cost import read_cost
-from daco.experiments.device import device_facts
 from daco.experiments.inputs import Source, Table
 from daco.experiments.machine import Settings
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location
-from daco.method.config import DEFAULT_CONFIG
+from daco.method.config import PAPER_CONFIG
 from daco.version import __version__
 
 SCHEMA = 1
@@ -27,21 +26,19 @@ def run_facts(
     settings: Settings,
     tables: Mapping[str, Table],
     sources: Mapping[str, Source | None],
-    device: str,
 ) -> dict[str, Any]:
-    """Inputs by role, grid, seeds, versions and device of a run."""
+    """Inputs by role, grid, seed and versions of a run."""
     facts = {
         "schema": SCHEMA,
         "daco_version": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "inputs": [_input_facts(role, table, sources[role]) for role, table in tables.items()],
         "grid": list(settings.configs),
-        "default": DEFAULT_CONFIG,
+        "default": PAPER_CONFIG,
         "seed": settings.seed,
         "n_splits": settings.n_splits,
         "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
         "platform": f"{platform.system()} {platform.machine()}",
-        "device": device_facts(device, settings),
     }
     if settings.detectors:
         facts["scorers"] = {label: repr(each) for label, each in settings.detectors.items()}

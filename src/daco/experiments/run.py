@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from daco.compute.processes import SCORING, worker_pool
-from daco.data.views import Bands
-from daco.detector.thresholds import FALSE_ALARM_RATE
+from daco.detector.decision import FALSE_ALARM_RATE
 from daco.errors import InputError
 from daco.evaluation.metrics import quantities_of
 from daco.experiments import assembly, inputs
 from daco.experiments.analysis import frontier_table
 from daco.experiments.baselines import baseline_inputs, baseline_rows
-from daco.experiments.choose import noise_of, study_choice
-from daco.experiments.decision import GUARDS
-from daco.experiments.device import (
-    criteria_of_machines,
-    on_device,
-    require_device,
-    scores_of_machines,
-)
+from daco.experiments.choose import study_choice
 from daco.experiments.faultfiles import fault_inputs, fault_sources, with_faults
 from daco.experiments.grids import mixed_grid
 from daco.experiments.inputs import MachineData, Source, Table
@@ -34,6 +26,7 @@ from daco.experiments.machine import (
     Settings,
     examine_machine,
     machine_file,
+    reference_machine,
     require_some,
     run_machines,
     score_machine,
@@ -41,11 +34,13 @@ from daco.experiments.machine import (
 )
 from daco.experiments.provenance import embedding_costs, run_facts
 from daco.experiments.result import StudyResult
+from daco.experiments.rules import VETOES
 from daco.experiments.statistics import transfer_statistics
 from daco.experiments.study_tables import (
     DOCUMENTS,
     EXAMINED,
     MACHINES,
+    REFERENCES,
     Arrays,
     FiledScores,
     MachineScores,
@@ -55,10 +50,10 @@ from daco.experiments.study_tables import (
 from daco.experiments.systems import Systems, system_inputs, with_systems
 from daco.experiments.veto import pseudo_scores_of, study_veto, viability_table
 from daco.files.remote import require_local
-from daco.method.config import ScoreConfig
+from daco.method.config import DEFAULT_CONFIG, ScoreConfig
 from daco.method.criterion import CHOICE_SPLITS
+from daco.method.engine import refuse_oracle
 from daco.method.external import Candidates
-from daco.method.limits import refuse_oracle
 
 
 def study(
@@ -70,7 +65,8 @@ def study(
     grid: str | int | Path | Candidates = "51",
     systems: Systems | None = None,
     faults: Source | Iterable[Source] = (),
-    veto: str = "dev",
+    veto: str = "both",
+    decide: Iterable[str] = (),
     readout: str | None = None,
     out: Path | str | None = None,
     seed: int = 0,
@@ -79,7 +75,6 @@ def study(
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
-    device: str = "cpu",
     progress: Progress | None = None,
 ) -> StudyResult:
     """Evaluate a grid of configurations on all machines, choose one, and analyse the result.
@@ -95,12 +90,11 @@ def study(
     baselines : path or iterable of paths
         Score files of other systems in the format of the challenge: one folder per system, or a
         folder of such folders. The report compares them; they take part in no choice.
-    grid : "51", "45", "9", "frontier", a file, or configurations and detectors
-        ``"frontier"`` has band-wise configurations if the readout has bands. A detector of
-        scikit-learn or PyOD, with a label as ``{label: detector}``, adds its calibrations
-        ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on, and takes part in the vote;
-        installed ones are found by their names. Each split fits a detector six times: use fewer
-        splits, such as ``n_splits=10``.
+    grid : "51", "45", "9", a file, or configurations and detectors
+        A detector of scikit-learn or PyOD, with a label as ``{label: detector}``, adds its
+        calibrations ``ext-<label>``, ``conf-soft-m0-ext-<label>`` and so on; installed ones are
+        found by their names. ``blend+<label>`` has it as one more view of the blend. Each split
+        fits a detector six times: use fewer splits, such as ``n_splits=10``.
     systems : {label: path}, optional
         Tables with the scores of other systems for all normals and test clips, as
         :func:`daco.evaluation.score_tables.read_score_table` reads them. They become candidates
@@ -108,9 +102,13 @@ def study(
     faults : table or path, or several
         Faults injected into normals of the machines, as ``daco inject`` writes them, for the
         label-free veto. Without them it uses pseudo-anomalies made in the embedding space.
-    veto : {"dev", "faults", "both"}
-        What excludes configurations: dev scores (the paper's Algorithm 1), the label-free veto, or
-        both. The report shows both in any case.
+    veto : {"both", "dev", "faults", "paper"}
+        What excludes configurations: dev scores, the label-free veto, or both. ``"paper"`` is the
+        paper's own choice: dev scores, and the criterion of its 10 splits. The report shows all of
+        them in any case.
+    decide : iterable of str
+        Configurations of the grid to decide by p-values, or ``"all"``, besides the chosen one and
+        daco's default.
     readout : str, optional
         The readout of the tables to use; by default their first.
     out : path, optional
@@ -118,16 +116,13 @@ def study(
     seed, n_splits : int
         Seed and number (200 by default) of the splits of the criterion.
     false_alarm_rate : float in (0, 1), default=0.1
-        The rate for which thresholds are computed.
+        The rate of the decisions.
     workers : int, optional
         Processes; by default one per core. With Ray, the most tasks at a time.
     engine : {"local", "ray"}
         Where the work is done: processes here, or tasks of a Ray cluster. The results are the same.
     address : str, optional
         The address of the Ray cluster, as in :func:`daco.compute.ray.ray_pool`.
-    device : str
-        ``"cpu"``, or a torch device such as ``"cuda"``, which computes scores and criteria of many
-        machines at once. Results agree up to rounding. It needs the engine ``local``.
     progress : callable, optional
         Called with the stage, the number of machines done, and the number of all machines.
 
@@ -150,38 +145,52 @@ def study(
     ... )
     >>> result = study(clips, grid=["raw-k1", "conf-soft-m0-k1"], workers=1)
     >>> result.grid.columns.tolist()
-    ['config', 'dev_omega', 'crit_dev']
+    ['config', 'dev_omega', 'crit_dev', 'crit_paper']
     """
     started = time.perf_counter()
     systems = systems or {}
     configs, detectors = mixed_grid(grid, systems)  # before anything is read
     _require_settings(configs, false_alarm_rate, veto)
-    require_device(device, engine, {**detectors, **systems})
+    to_decide = _to_decide(decide, [each.name for each in configs])
     folder = None if out is None else prepare_folder(require_local(out, "A study"))
     notes: list[str] = []
     with worker_pool(workers, engine, address, SCORING) as pool:
         tables = _read_tables(dev, eval, truth, notes)
         given = _read_inputs(tables, readout, systems, baselines, faults, notes)
-        if isinstance(grid, str | Path):
-            configs, detectors = mixed_grid(grid, systems, given.bands)
         settings = Settings(tuple(each.name for each in configs), seed, n_splits, detectors)
         if folder is not None:
             _require_own(folder, given.machines)
         run = partial(run_machines, settings=settings, pool=pool, progress=progress, notes=notes)
-        computed, scored = _compute(run, given, folder, device)
-    machines, arrays = [given.machines[each] for each in computed], list(computed.values())
-    scores: Sequence[MachineScores]
-    if folder is None:
-        scores = list(map(MachineScores.from_arrays, arrays))
-        arrays = list(map(without_clips, arrays))
-    else:
-        scores = FiledScores([machine_file(folder / MACHINES, each) for each in machines])
-    found, documents = _derive(arrays, scores, settings, veto, notes)
+        computed, scored = _compute(run, given, folder)
+        machines, arrays = [given.machines[each] for each in computed], list(computed.values())
+        scores = _scores_of(arrays, machines, folder)
+        found, selection = _choose(arrays, scores, settings, veto, notes)
+        chosen = selection["chosen"]["config"]
+        decided = tuple(dict.fromkeys([*to_decide, chosen, DEFAULT_CONFIG]))
+        references = run(
+            reference_machine,
+            machines,
+            settings=replace(settings, configs=decided),
+            folder=folder and folder / REFERENCES,
+            stage="deciding",
+            brief=None if folder is None else without_clips,
+        )
+    arrays = [each | references.get(at, {}) for at, each in enumerate(arrays)]
+    scores = _scores_of(arrays, machines, folder)
+    arrays = list(map(without_clips, arrays))
+    found |= _further_tables(arrays, scores, found)
+    stats = transfer_statistics(
+        found["grid"],
+        found["per_machine"],
+        coverage=found["coverage"],
+        diagnostics=found["diagnostics"],
+    )
+    documents: dict[str, Any] = {"selection": selection, "stats": stats}
     sources = {"dev": dev, "eval": eval}
     found["baselines"] = assembly.baselines_table(arrays, given.baselines)
     found["cost"] = assembly.cost_table(arrays, scored - started, embedding_costs(sources))
     documents["provenance"] = {
-        **run_facts(settings, tables, sources, device),
+        **run_facts(settings, tables, sources),
         "readout": readout or tables["dev"].readouts[0],
         "false_alarm_rate": false_alarm_rate,
         "veto": veto,
@@ -198,7 +207,6 @@ class _Inputs:
     """What a study reads: machines without and with faults, and the rows of baselines."""
 
     names: inputs.DomainNames
-    bands: Bands
     machines: list[MachineData]
     with_faults: list[MachineData]
     faults: list[Source]
@@ -229,7 +237,8 @@ def _read_inputs(
     names = inputs.name_domains(tables.values())
     years = {role: inputs.year_of(table) for role, table in tables.items()}
     domains = ("source",) if names.target is None else ("source", "target")
-    bands, quantities = _bands(tables, readout), quantities_of([*years.values()][-1], domains)
+    _require_one_layout(tables, readout)
+    quantities = quantities_of([*years.values()][-1], domains)
     found = [
         inputs.machines_of(table, role, names, readout, quantities=quantities, notes=notes)
         for role, table in tables.items()
@@ -242,11 +251,11 @@ def _read_inputs(
     files = fault_sources(faults)
     with_them, fault_notes = with_faults(machines, tables, files, names, readout)
     notes += fault_notes
-    return _Inputs(names, bands, machines, with_them, files, folders, rows)
+    return _Inputs(names, machines, with_them, files, folders, rows)
 
 
 def _compute(
-    run: Callable[..., dict[int, Arrays]], given: _Inputs, folder: Path | None, device: str
+    run: Callable[..., dict[int, Arrays]], given: _Inputs, folder: Path | None
 ) -> tuple[dict[int, Arrays], float]:
     """Arrays by number of the machine, of those without an error, and when all were scored."""
     run = partial(run, brief=None if folder is None else without_clips)
@@ -255,7 +264,6 @@ def _compute(
         given.machines,
         folder=folder and folder / MACHINES,
         stage="scoring",
-        prepare=None if device == "cpu" else on_device(scores_of_machines, device),
     )
     now, at = time.perf_counter(), list(scored)
     examined = run(
@@ -263,65 +271,68 @@ def _compute(
         [given.with_faults[each] for each in at],
         folder=folder and folder / EXAMINED,
         stage="examining",
-        prepare=None if device == "cpu" else on_device(criteria_of_machines, device),
     )
     return {at[each]: scored[at[each]] | second for each, second in examined.items()}, now
 
 
-def _derive(
+def _scores_of(
+    arrays: Sequence[Arrays], machines: Sequence[MachineData], folder: Path | None
+) -> Sequence[MachineScores]:
+    """Scores of the clips of each machine, read from their files where there is a folder."""
+    if folder is None:
+        return list(map(MachineScores.from_arrays, arrays))
+    return FiledScores([machine_file(folder / MACHINES, each) for each in machines])
+
+
+def _choose(
     machines: Sequence[Arrays],
     scores: Sequence[MachineScores],
     settings: Settings,
-    guard: str,
+    veto: str,
     notes: list[str],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables of grid, choice and experiments, and the documents."""
-    grid, per_machine = assembly.grid_table(machines), assembly.per_machine_table(machines)
+    """The tables that a choice reads, and the choice."""
     keys = [(str(machine["split"]), str(machine["title"])) for machine in machines]
     pseudo = [pseudo_scores_of(arrays, settings.judged) for arrays in machines]
-    veto, veto_notes = study_veto(keys, pseudo)
+    label_free, veto_notes = study_veto(keys, pseudo)
     notes += veto_notes
     if len(settings.judged) < len(settings.configs):
         notes.append(
-            "The label-free veto does not judge tables of scores, and votes that count them: they "
-            "have no scores of pseudo-anomalies."
+            "The label-free veto does not judge tables of scores, which have no scores of "
+            "pseudo-anomalies."
         )
-    if settings.detectors:
-        notes.append("Other seeds were not tried: detectors are fitted anew in every split.")
+    grid, per_machine = assembly.grid_table(machines), assembly.per_machine_table(machines)
+    if label_free is not None and not label_free.viability.abstains:
+        grid["viable"] = ~grid["config"].isin(label_free.viability.excluded)
+    resampled = assembly.resampled_criterion(machines)
     selection = study_choice(
         grid,
         per_machine,
         scores=scores,
+        label_free=label_free,
         veto=veto,
-        guard=guard,
+        resampled=resampled,
         seed=settings.seed,
-        n_splits=settings.n_splits,
-        vote=assembly.vote_scores(machines),
+        default=assembly.default_scores(machines),
     )
-    chosen = selection["chosen"]
-    found = {
+    tables = {
         "grid": grid,
         "per_machine": per_machine,
-        "frontier": frontier_table(per_machine),
-        "diagnostics": assembly.diagnostics_table(machines, per_machine),
-        "coverage": assembly.coverage_table(scores, chosen["config"]),
-        "balances": assembly.balances_table(machines),
+        "resamples": assembly.resamples_table(settings.configs, resampled),
         "viability": viability_table(keys, pseudo),
     }
-    found["stability"] = assembly.stability_table(
-        per_machine,
-        found["balances"],
-        guard=guard,
-        viability=None if veto is None else veto.viability,
-        floor=noise_of(selection["floor"]),
-    )
-    selection["seeds"] = assembly.choice_over_seeds(
-        found["stability"], grid, chosen["config"], chosen["rule"]
-    )
-    stats = transfer_statistics(
-        grid, per_machine, coverage=found["coverage"], diagnostics=found["diagnostics"]
-    )
-    return found, {"selection": selection, "stats": stats}
+    return tables, selection
+
+
+def _further_tables(
+    machines: Sequence[Arrays], scores: Sequence[MachineScores], known: Mapping[str, Any]
+) -> dict[str, Any]:
+    per_machine = known["per_machine"]
+    return {
+        "frontier": frontier_table(per_machine),
+        "diagnostics": assembly.diagnostics_table(machines, per_machine),
+        "coverage": assembly.coverage_table(scores),
+    }
 
 
 def _read_tables(
@@ -344,29 +355,41 @@ def _read_tables(
     return tables
 
 
-def _bands(tables: Mapping[str, Table], readout: str | None) -> Bands:
-    """Bands of the readout, the same in all tables."""
-    found = {role: table.bands(readout) for role, table in tables.items()}
-    if len(set(found.values())) > 1:
-        counts = " and ".join(f"{n} in the {role} table" for role, n in found.items())
+def _require_one_layout(tables: Mapping[str, Table], readout: str | None) -> None:
+    """An error where the vectors of one table have another length than those of the other."""
+    sizes = {role: table.layout(readout).sizes for role, table in tables.items()}
+    if len(set(sizes.values())) > 1:
+        listed = " and ".join(f"{sum(each)} in the {role} table" for role, each in sizes.items())
         raise InputError(
-            f"The readout has other frequency bands in one table than in the other: {counts}. "
-            "Embed both with the same network, and name the readout."
+            f"The vectors of the readout have other lengths in one table than in the other: "
+            f"{listed}. Embed both with the same network, and name the readout."
         )
-    return found["dev"]
 
 
 def _require_settings(configs: Sequence[ScoreConfig], rate: float, veto: str) -> None:
-    if veto not in GUARDS:
-        raise InputError(f"The veto is one of {', '.join(GUARDS)}. Got {veto!r}.")
+    if veto not in VETOES:
+        raise InputError(f"The veto is one of {', '.join(VETOES)}. Got {veto!r}.")
     refuse_oracle(configs)
     if not 0 < rate < 1:
         raise InputError(f"The false-alarm rate must be between 0 and 1. Got {rate!r}.")
 
 
+def _to_decide(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
+    """The configurations to decide by; an error where one is not in the grid."""
+    wanted = list(wanted)
+    for name in wanted:
+        if name not in ("all", DEFAULT_CONFIG, *names):
+            ScoreConfig.parse(name)  # an unknown name has an error of its own
+            raise InputError(
+                f"{name!r} is not in the grid. Decide by 'all', {DEFAULT_CONFIG!r}, or a name of "
+                "the grid."
+            )
+    return list(names) if "all" in wanted else wanted
+
+
 def _require_own(folder: Path, machines: Sequence[MachineData]) -> None:
     """An error where the folder is of another study; if not, it is unfinished from now on."""
-    for part in (MACHINES, EXAMINED):
+    for part in (MACHINES, EXAMINED, REFERENCES):
         mine = {machine_file(folder / part, machine) for machine in machines}
         strange = sorted(path for path in (folder / part).glob("*.npz") if path not in mine)
         if strange:

@@ -22,9 +22,8 @@ from daco.experiments.analysis import (
     plain,
     rows_of,
 )
-from daco.method.choice import CRITERION_DIGITS
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, parse_grid
-from daco.method.grid_table import column
+from daco.method.config import PAPER_CONFIG, RAW_CONFIG, parse_grid
+from daco.method.selection import CRITERION_DIGITS, column
 from daco.text import quantity
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def transfer_statistics(
             "config": [config.name for config in configs],
             "family": [config.family for config in configs],
             "conformal": [config.calibration == "conf" for config in configs],
-            "strength": np.log1p([config.prior_strength for config in configs]),
+            "strength": np.log1p([config.m for config in configs]),
             "assignment": [str(config.assignment) for config in configs],
             "base": [config.base.name for config in configs],
             "dev_score": known_column(grid, "dev_omega"),
@@ -216,7 +215,7 @@ def _gain(
     table = gain_table(per_machine, diagnostics)
     if table.empty:
         note(
-            f"The gain of calibration needs {RAW_CONFIG} and {DEFAULT_CONFIG} with their metrics, "
+            f"The gain of calibration needs {RAW_CONFIG} and {PAPER_CONFIG} with their metrics, "
             "and the separability of the machines' domains."
         )
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -17,11 +16,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from daco.detector.decision import ReferenceScores
 from daco.errors import DataError, InputError
 from daco.experiments.analysis import frontier_table, gain_table, labelled_rows
 from daco.files.atomic import atomic_write
 from daco.files.hashing import sha256_of_file
-from daco.method.config import VOTE_CONFIG
+from daco.method.config import ScoreConfig
 from daco.text import quantity
 from daco.validation import Float64s
 
@@ -30,12 +30,11 @@ if TYPE_CHECKING:
 
 REQUIRED_TABLES = {"grid": "grid.csv", "per_machine": "per_machine.csv"}
 OPTIONAL_TABLES = {
+    "resamples": "resamples.csv",
     "baselines": "baselines.csv",
     "frontier": "frontier.csv",
     "diagnostics": "diagnostics.csv",
     "coverage": "fpr_coverage.csv",
-    "balances": "balances.csv",
-    "stability": "stability.csv",
     "cost": "cost.csv",
     "viability": "viability.csv",
 }
@@ -44,10 +43,10 @@ DOCUMENTS = {"selection": "selection.json", "stats": "stats.json", "provenance":
 MACHINES = "machines"
 EXAMINED = "examined"
 MACHINE_KEY = ("split", "machine", "section", "title")
-CLIP_ARRAYS = ("names", "labels", "domains", "scores", "own_domains", "own")
+REFERENCES = "references"
+CLIP_ARRAYS = ("names", "labels", "domains", "scores", "weights", "own_domains", "own")
 """The arrays in a machine's file with a value for every clip."""
-VOTE_ARRAYS = ("vote", "vote_own")
-"""Scores of the vote, test clips and normals, in the file of its examination."""
+_DECISIONS = ("decided", "references")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -64,7 +63,7 @@ class MachineScores:
     title : str
         The name of the machine in tables, with its section if it has several.
     configs : tuple of str
-        The columns of ``scores`` and ``own``: those of the grid, and the vote.
+        The columns of ``scores`` and ``own``: those of the grid, and daco's default.
     names : (n_test,) str
         File names of the test clips.
     labels : (n_test,) int
@@ -73,10 +72,16 @@ class MachineScores:
         The true domains, ``""`` if unknown.
     scores : (n_test, C) float64
         Scores of the test clips.
+    weights : (n_test, G) float64
+        How strongly each test clip belongs to each domain, in alphabetical order.
     own_domains : (N,) str
         Domains of the training normals.
     own : (N, C) float64
         Leave-one-out scores of the training normals.
+    decided : tuple of str
+        The configurations whose p-values are known.
+    references : (N, len(decided)) float64
+        Scores of the training normals, each without its likely siblings.
     """
 
     split: str
@@ -88,20 +93,21 @@ class MachineScores:
     labels: NDArray[np.int_]
     domains: NDArray[np.str_]
     scores: Float64s
+    weights: Float64s
     own_domains: NDArray[np.str_]
     own: Float64s
+    decided: tuple[str, ...] = ()
+    references: Float64s = field(default_factory=lambda: np.empty((0, 0)))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
         """Make the scores of a machine from its arrays."""
         values: dict[str, Any] = {name: str(arrays[name]) for name in MACHINE_KEY}
         values |= {name: arrays[name] for name in CLIP_ARRAYS}
-        configs = tuple(arrays["configs"].tolist())
-        if VOTE_CONFIG not in configs and "vote" in arrays:
-            configs += (VOTE_CONFIG,)
-            for name, vote in zip(("scores", "own"), VOTE_ARRAYS, strict=True):
-                values[name] = np.column_stack([arrays[name], arrays[vote]])
-        return cls(**values, configs=configs)
+        if "decided" in arrays:
+            values["decided"] = tuple(arrays["decided"].tolist())
+            values["references"] = arrays["references"]
+        return cls(**values, configs=tuple(arrays["scored"].tolist()))
 
     @property
     def labelled(self) -> bool:
@@ -117,6 +123,25 @@ class MachineScores:
     def own_of(self, config: str) -> Float64s:
         """Return the leave-one-out scores of the training normals by one configuration, (N,)."""
         return self.own[:, self._column(config)]
+
+    def reference_of(self, config: str) -> ReferenceScores:
+        """Return the reference scores of one configuration."""
+        if config not in self.decided:
+            raise InputError(
+                f"The study has no decisions of {config!r} for machine {self.machine!r}. Run it "
+                f"again with --scores {config}."
+            )
+        names, codes = np.unique(self.own_domains, return_inverse=True)
+        return ReferenceScores(
+            self.references[:, self.decided.index(config)],
+            codes.astype(np.int32),
+            tuple(names.tolist()),
+            ScoreConfig.parse(config).calibration == "conf",
+        )
+
+    def p_values(self, config: str) -> Float64s:
+        """Return the p-values of the test clips under one configuration, (n_test,)."""
+        return self.reference_of(config).p_values(self.of(config), self.weights)
 
     def _column(self, config: str) -> int:
         if config not in self.configs:
@@ -140,11 +165,11 @@ class FiledScores(Sequence[MachineScores]):
     def __getitem__(self, at: int | slice) -> MachineScores | FiledScores:
         if isinstance(at, slice):
             return FiledScores(self._files[at])
-        names = (*MACHINE_KEY, "configs", *CLIP_ARRAYS)
+        names = (*MACHINE_KEY, "scored", *CLIP_ARRAYS)
         arrays = read_arrays(self._files[at], names)
-        examined = self._files[at].parent.with_name(EXAMINED) / self._files[at].name
-        with suppress(DataError):  # a run of an older version has none
-            arrays |= read_arrays(examined, VOTE_ARRAYS)
+        decisions = self._files[at].parent.with_name(REFERENCES) / self._files[at].name
+        if decisions.is_file():
+            arrays |= read_arrays(decisions, _DECISIONS)
         return MachineScores.from_arrays(arrays)
 
 
@@ -162,12 +187,13 @@ class StudyTables:
     ----------
     grid : DataFrame
         ``config``, and as far as they are known ``dev_omega``, ``eval_omega`` (percent),
-        ``crit_dev``, ``crit_eval``.
+        ``crit_dev``, ``crit_eval``, ``crit_paper`` (10 splits) and ``viable`` (by the label-free
+        veto).
     per_machine : DataFrame
         ``split, machine, config``, the metrics of the year (``auc_source, auc_target, pauc``;
         ``auc, pauc`` for one domain), ``balance_ks, uniform_ks, separability``; metrics are nan
         for machines without labels.
-    baselines, frontier, diagnostics, coverage, balances, stability, cost : DataFrame
+    baselines, frontier, diagnostics, coverage, cost : DataFrame
         The analyses of the paper, as in the files of a run; empty if they were not computed.
     selection, stats, provenance : dict
         The content of ``selection.json``, ``stats.json`` and ``run.json``.
@@ -175,6 +201,8 @@ class StudyTables:
         The folder of the run.
     machines : sequence of MachineScores or None
         Scores of all clips; None if they are to be read from the folder.
+    resamples : DataFrame
+        The criterion of each configuration in resamples of splits and clips.
     viability : DataFrame
         ``split, machine, config, basis, pseudo_score`` and the metrics of which that is the mean,
         in percent: the evidence of the label-free veto. Empty if it was not computed.
@@ -186,8 +214,6 @@ class StudyTables:
     frontier: pd.DataFrame = field(default_factory=_no_table)
     diagnostics: pd.DataFrame = field(default_factory=_no_table)
     coverage: pd.DataFrame = field(default_factory=_no_table)
-    balances: pd.DataFrame = field(default_factory=_no_table)
-    stability: pd.DataFrame = field(default_factory=_no_table)
     cost: pd.DataFrame = field(default_factory=_no_table)
     selection: Mapping[str, Any] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
@@ -195,6 +221,7 @@ class StudyTables:
     folder: Path | None = None
     machines: Sequence[MachineScores] | None = None
     viability: pd.DataFrame = field(default_factory=_no_table)
+    resamples: pd.DataFrame = field(default_factory=_no_table)
 
     @classmethod
     def read(cls, folder: Path | str) -> Self:
@@ -232,6 +259,13 @@ class StudyTables:
     def labelled(self) -> pd.DataFrame:
         """The rows of `per_machine` whose metrics are known."""
         return labelled_rows(self.per_machine)
+
+    @property
+    def resampled(self) -> Float64s | None:
+        """The criterion in each resample, (C, R); None if it was not resampled."""
+        if self.resamples.shape[1] < 2:
+            return None
+        return self.resamples.drop(columns="config").to_numpy(float)
 
     @property
     def missing(self) -> list[str]:
@@ -307,7 +341,7 @@ def prepare_folder(folder: Path) -> Path:
     ours = any((folder / name).exists() for name in (MACHINES, DOCUMENTS["provenance"]))
     if folder.is_dir() and not ours and any(folder.iterdir()):
         raise InputError(f"{folder} holds other files. Choose a new folder for the results.")
-    for part in (MACHINES, EXAMINED):
+    for part in (MACHINES, EXAMINED, REFERENCES):
         (folder / part).mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from daco.data.dcase import MACHINES, machine_sections
-from daco.detector.thresholds import require_rate, supported_rate, threshold_for
+from daco.detector.decision import is_anomalous, require_rate
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -29,6 +29,7 @@ from daco.evaluation.scorefiles import (
 from daco.experiments import highlights
 from daco.experiments.metafile import Author, meta_document, to_yaml
 from daco.experiments.study_tables import MachineScores, StudyTables
+from daco.experiments.thresholds import supported_rate
 from daco.files.atomic import atomic_write
 from daco.method.config import ScoreConfig
 from daco.text import name_list, quantity
@@ -67,7 +68,7 @@ def write_machine_scores(
 ) -> tuple[Path, Path]:
     """Write scores, and decisions for a false-alarm rate, of one machine; return their paths."""
     scores = machine.of(config)
-    alarms = scores > threshold_for(config, machine.own_of(config), machine.own_domains, rate)
+    alarms = is_anomalous(machine.p_values(config), rate)
     clips = machine.machine, machine.section, machine.names.tolist()
     return write_scores(folder, *clips, scores), write_decisions(folder, *clips, alarms)
 
@@ -113,8 +114,8 @@ def write_submission(
     out : path
         The zip file.
     config : str, optional
-        By default the configuration that the run chose. ``vote`` and ``recommended`` need not be in
-        its grid.
+        By default the configuration that the run chose. Others need ``--scores`` of the study,
+        except daco's default, ``blend``.
     authors : sequence of Author
         Authors for the meta file, as :func:`daco.experiments.metafile.read_authors` returns them.
     report : path, optional
@@ -279,5 +280,5 @@ def _threshold_notes(machines: Sequence[MachineScores], rate: float) -> list[str
         return []
     return [
         f"The false-alarm rate {rate:g} is below {max(floors.values()):.3g}, the smallest that "
-        f"the normal clips of {name_list(low)} support: the threshold is extrapolated."
+        f"the normal clips of {name_list(low)} support: p-values are extrapolated."
     ]

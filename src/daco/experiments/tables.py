@@ -16,7 +16,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from daco.errors import InputError
-from daco.method.grid_table import Table
+from daco.experiments.grid_table import Table
 from daco.validation import is_missing
 
 Key = str | tuple[str, str]

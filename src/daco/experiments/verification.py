@@ -11,11 +11,10 @@ import numpy as np
 
 from daco.errors import DacoError, DataError
 from daco.experiments.analysis import known_column, official_scores
-from daco.experiments.choose import compare_scores
+from daco.experiments.differences import compare_scores
 from daco.experiments.prereg import (
     COLUMNS,
     KNOWN,
-    LABEL_FREE,
     PARTS,
     SETTINGS,
     derive_choice,
@@ -25,7 +24,7 @@ from daco.experiments.prereg import (
 )
 from daco.experiments.study_tables import REQUIRED_TABLES, StudyTables, read_csv_table
 from daco.files.hashing import sha256_of_file
-from daco.method.grid_table import column
+from daco.method.selection import column
 from daco.text import name_list, quantity
 from daco.version import __version__
 
@@ -138,12 +137,13 @@ def _check_choice(content: Mapping[str, Any], grid: Any, what: str) -> Check:
     """Whether the rule picks the frozen configuration from a grid."""
     wanted = content["frozen"]["config"]
     try:
-        decision = derive_choice(grid, content.get(LABEL_FREE))
+        choice = derive_choice(content, grid)
     except DacoError as error:
         return Check(what, CHANGED, f"cannot be derived again: {error}")
-    if decision.config == wanted:
-        return Check(what, OK, f"{decision.rule} picks {wanted}")
-    return Check(what, CHANGED, f"{decision.rule} picks {decision.config}, frozen: {wanted}")
+    rule = content["frozen"]["rule"]
+    if choice.config == wanted:
+        return Check(what, OK, f"{rule} picks {wanted}")
+    return Check(what, CHANGED, f"{rule} picks {choice.config}, frozen: {wanted}")
 
 
 def _check_frozen_run(
@@ -230,7 +230,9 @@ def _check_numbers(content: Mapping[str, Any], later: StudyTables) -> Check:
         for rows in (content["grid"], grid_rows(later.grid))
     )
     shared = before.keys() & now.keys()
-    pairs = np.array([[before[config], now[config]] for config in shared]).reshape(-1, 2, 2)
+    pairs = np.array([[before[config], now[config]] for config in shared]).reshape(
+        -1, 2, len(COLUMNS)
+    )
     missing = np.isnan(pairs)
     if (missing[:, 0] != missing[:, 1]).any():
         return Check("dev scores, criteria", CHANGED, "known on one side only")

@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.views import Bands
 from daco.errors import NotEnoughClipsError
-from daco.experiments.inputs import SOURCE, TARGET
-from daco.method.config import ScoreConfig
-from daco.method.distances import equal_views
-from daco.method.pseudo_anomalies import INJECTED, PseudoAnomalies, moved_normals
-from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
+from daco.experiments.inputs import SOURCE, TARGET, MachineData
+from daco.method.bank import NormalBank
+from daco.method.viability import (
+    INJECTED,
+    PseudoScores,
+    Viability,
+    bank_pseudo_scores,
+    pseudo_scores,
+    viability_veto,
+)
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ROLES = {"dev": "development", "eval": "evaluation"}
-_FACTS = ("basis", "domains", "kinds", "detectable", "clips", "anomalies", "left_out", "unmatched")
-_VALUES = ("auc", "pauc", "by_kind", "plain")
+_FACTS = ("basis", "domains", "detectable", "warnings")
+_VALUES = ("auc", "pauc", "plain")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +52,7 @@ class StudyVeto:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; scores in percent."""
         veto = self.viability
-        rows = zip(veto.configs, veto.score.tolist(), veto.kept.tolist(), strict=True)
+        rows = zip(veto.configs, veto.score.tolist(), strict=True)
         return {
             **_summary(veto),
             "cut": dict(veto.reasons),
@@ -58,57 +63,41 @@ class StudyVeto:
                 for role, each in self.by_role.items()
             },
             "configs": [
-                {"config": name, "pseudo_score": 100 * score, "kept": kept}
-                for name, score, kept in rows
+                {"config": name, "pseudo_score": 100 * score, "kept": name not in veto.reasons}
+                for name, score in rows
             ],
         }
 
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> StudyVeto:
-        """The veto in a run's ``selection.json``, without its parts by role."""
-        rows = document["configs"]
-        limit = document["limit"]
-        viability = Viability(
-            configs=tuple(row["config"] for row in rows),
-            kept=np.array([row["kept"] for row in rows], bool),
-            score=np.array([row["pseudo_score"] for row in rows], float) / 100,
-            median=document["median"] / 100,
-            plain=document["plain"] / 100,
-            limit=float("nan") if limit is None else limit / 100,
-            basis=document["basis"],
-            reasons=dict(document["cut"]),
-        )
-        machines = tuple((str(m["split"]), str(m["machine"])) for m in document["machines"])
-        return cls(viability, {}, machines, tuple(document["notes"]))
-
 
 def pseudo_arrays(
-    X: NDArray[Any],
-    domains: NDArray[Any],
-    configs: Sequence[str | ScoreConfig],
-    faults: PseudoAnomalies | None = None,
+    bank: NormalBank,
+    data: MachineData,
+    configs: Sequence[str],
     *,
-    bands: Bands = 1,
     seed: int = 0,
     detectors: Mapping[str, Any] | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Pseudo scores of one machine as arrays for its file; an empty text for too few clips.
 
-    `faults` are those injected into the machine's recordings; without them its normals are moved.
-    `detectors` are the external scorers of the configurations.
+    They are of the faults injected into the machine's recordings; without them its normals are
+    moved. `detectors` are the external scorers of the configurations.
     """
-    if not configs:
-        return {"pseudo": np.array("")}
-    X = equal_views(X, bands) if faults is None else X
-    made = moved_normals(X, domains, seed=seed) if faults is None else faults
-    try:
-        scores = pseudo_scores(X, domains, made, list(configs), bands=bands, scorers=detectors)
-    except NotEnoughClipsError:
+    faults = data.faults
+    scores: PseudoScores | None = None
+    if configs and faults is None:
+        scores = bank_pseudo_scores(bank, configs, seed)
+    elif configs and faults is not None:
+        with suppress(NotEnoughClipsError):
+            scores = pseudo_scores(
+                data.X, data.domains, faults, configs, views=data.views, scorers=detectors
+            )
+    if scores is None:
         return {"pseudo": np.array("")}
     facts = {name: getattr(scores, name) for name in _FACTS}
     return {
         "pseudo": np.array(json.dumps(facts)),
-        **{f"pseudo_{name}": getattr(scores, name) for name in _VALUES},
+        # Contiguous, as they are read back: sums of other orders differ in the last digit.
+        **{f"pseudo_{name}": np.ascontiguousarray(getattr(scores, name)) for name in _VALUES},
     }
 
 
@@ -119,7 +108,7 @@ def pseudo_scores_of(
     if not str(arrays["pseudo"]):
         return None
     facts = json.loads(str(arrays["pseudo"]))
-    for name in ("domains", "kinds", "detectable", "left_out"):
+    for name in ("domains", "detectable", "warnings"):
         facts[name] = tuple(facts[name])
     values: dict[str, Any] = {name: arrays[f"pseudo_{name}"] for name in _VALUES}
     return PseudoScores(configs=tuple(configs), **facts, **values)
@@ -156,7 +145,7 @@ def study_veto(
     ]
     viability = viability_veto([each for role in counting for each in of_role[role]])
     counted = tuple(key for key, _ in known if key[0] in counting)
-    return StudyVeto(viability, by_role, counted, (*viability.notes, *notes)), notes
+    return StudyVeto(viability, by_role, counted, (*viability.warnings, *notes)), notes
 
 
 def viability_table(

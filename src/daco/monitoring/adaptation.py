@@ -17,8 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from daco.detector.decision import ReferenceScores, is_anomalous
 from daco.detector.ranges import ANOMALOUS, NORMAL
-from daco.detector.reference import ReferenceScores
 from daco.detector.verdict import Verdict
 from daco.errors import InputError
 from daco.text import day_in_words, quantity
@@ -72,7 +72,7 @@ class Adaptation:
 
     Examples
     --------
-    >>> from daco.detector.reference import ReferenceScores
+    >>> from daco.detector.decision import ReferenceScores
     >>> reference = ReferenceScores(range(1, 100), [0] * 99, ("all",))
     >>> state = Adaptation("ab12", rate=0.1)
     >>> state.decide(reference, 95.0, {"all": 1.0})
@@ -129,9 +129,9 @@ class Adaptation:
     ) -> tuple[float, float]:
         """The p-value of a clip, anomalous where that is at most the rate, and its threshold."""
         reference = self.reference(model)
-        row = [[weights.get(name, 0.0) for name in reference.domains]]
-        p_value = float(reference.p_values([score], row)[0])
-        return p_value, float(reference.thresholds(row, self.rate)[0])
+        row = [weights.get(name, 0.0) for name in reference.domains]
+        p_value = float(reference.p_values([score], [row])[0])
+        return p_value, reference.threshold(row, self.rate)
 
     def adapted(self, verdict: Verdict, model: ReferenceScores) -> Verdict:
         """A verdict of the model, decided against the adapted reference.
@@ -141,7 +141,8 @@ class Adaptation:
         if verdict.state not in JUDGED:
             return verdict
         p_value, threshold = self.decide(model, verdict.score, verdict.domain_weights)
-        alarm = p_value <= self.rate
+        alarm = bool(is_anomalous(p_value, self.rate))
+        smallest = self._supported_rate(model, verdict.domain_weights)
         first = [] if self.is_commissioned or not verdict.basis else [verdict.basis]
         return replace(
             verdict,
@@ -150,7 +151,13 @@ class Adaptation:
             alarm=alarm,
             state=ANOMALOUS if alarm else NORMAL,
             basis="; ".join([*first, *(_VERB.sub("", part) for part in self._parts())]),
+            extrapolated=p_value < smallest,
+            supported_rate=smallest,
         )
+
+    def _supported_rate(self, model: ReferenceScores, weights: Mapping[str, float]) -> float:
+        reference = self.reference(model)
+        return float(reference.smallest([weights.get(name, 0.0) for name in reference.domains]))
 
     def after_clip(
         self,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from daco.detector.thresholds import require_rate
+from daco.detector.decision import require_rate
 from daco.errors import InputError
 
 WINDOW = 200

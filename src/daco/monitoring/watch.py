@@ -86,7 +86,7 @@ class ModelInUse:
             return None
         self.model, self.listener = model, listener
         normals = quantity(len(model), "normal")
-        return f"The model has changed: {normals}, threshold estimated {model.basis_sentence()}."
+        return f"The model has changed: {normals}, threshold estimated {model.basis_sentence}."
 
     def judge(self, path: Path, name: str) -> Verdict:
         """Judge one recording with the model in use."""

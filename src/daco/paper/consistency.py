@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
+from daco.experiments.grid_table import pivot_machines
 from daco.method.config import RAW_CONFIG
-from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import BACKBONES, DEV, RELEASED, SETTINGS, ArtifactError, Artifacts
 from daco.paper.experiments import BACKENDS, clip_rates, manifest, published_rates
 from daco.paper.printed import Recomputed, contradictions

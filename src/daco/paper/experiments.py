@@ -10,9 +10,9 @@ import pandas as pd
 
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES, fpr_coverage, harmonic_mean
 from daco.evaluation.statistics import partial_spearman
+from daco.experiments.grid_table import pivot_machines
 from daco.files.hashing import sha256_of_file
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, blind_pool
-from daco.method.grid_table import pivot_machines
+from daco.method.config import PAPER_CONFIG, RAW_CONFIG, blind_pool
 from daco.paper.artifacts import BACKBONES, DEV, EVAL, RELEASED, ArtifactError, Artifacts, cached
 from daco.paper.printed import Recomputed, number
 from daco.paper.scores import HALF_DIGIT, RECORDINGS, config_of, metrics_of, rounding_error
@@ -62,7 +62,7 @@ def target_gains(artifacts: Artifacts) -> dict[str, float]:
     """How much target AUC full equalisation gains on each of the 15 machines."""
     gains: dict[str, float] = {}
     for split in ("dev", "eval"):
-        names, after = metrics_of(artifacts, "45", split, DEFAULT_CONFIG)
+        names, after = metrics_of(artifacts, "45", split, PAPER_CONFIG)
         _, before = metrics_of(artifacts, "45", split, RAW_CONFIG)
         gains |= dict(zip(names, (after - before)[:, 1].tolist(), strict=True))
     return gains
@@ -115,7 +115,7 @@ def clip_rates(artifacts: Artifacts) -> pd.DataFrame:
     """The same of the dev machines under full equalisation, from their released clips."""
     rows = {}
     for machine in DEV:
-        clips = artifacts.clips(DEFAULT_CONFIG, "dev", machine)
+        clips = artifacts.clips(PAPER_CONFIG, "dev", machine)
         for row in fpr_coverage(clips.scores, clips.labels, clips.domains):
             rows["daco-m0", row.level, machine] = row.rates
     return pd.DataFrame.from_dict(rows, orient="index")

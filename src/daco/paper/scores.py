@@ -13,19 +13,17 @@ import numpy as np
 import pandas as pd
 
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean, machine_metrics
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, blind_pool
-from daco.method.criterion import h0_floor
-from daco.method.grid_table import composed_score, pivot_machines
-from daco.method.selection import (
-    guarded_selection,
+from daco.experiments.floors import h0_floor
+from daco.experiments.grid_table import (
+    composed_score,
     oracle,
     per_machine_blind,
+    pivot_machines,
     random_expectation,
-    select_by_criterion,
-    select_by_dev_score,
-    viable,
     viable_within,
 )
+from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool
+from daco.method.selection import Rule, choose, viable
 from daco.paper.artifacts import (
     BACKBONES,
     RELEASED,
@@ -61,22 +59,26 @@ def config_of(artifacts: Artifacts, setting: str, who: str) -> str:
     if who.startswith("within-"):
         return _pick_within(table, float(who.removeprefix("within-")))
     if who == "second-pick":
-        rest = table.drop(select_by_criterion(table.index, table["crit_dev"]))
-        return select_by_criterion(rest.index, rest["crit_dev"])
+        return _chosen(table.drop(_chosen(table, Rule.CRITERION)), Rule.CRITERION)
     rules = {
-        "dev-pick": lambda: select_by_dev_score(table.index, table["dev_omega"]),
-        "criterion-pick": lambda: select_by_criterion(table.index, table["crit_dev"]),
-        "eval-criterion-pick": lambda: select_by_criterion(table.index, table["crit_eval"]),
-        "guarded-pick": lambda: guarded_selection(table),
-        "frozen-pick": lambda: guarded_selection(artifacts.grid(setting, frozen=True)),
+        "dev-pick": lambda: _chosen(table, Rule.DEV),
+        "criterion-pick": lambda: _chosen(table, Rule.CRITERION),
+        "eval-criterion-pick": lambda: _chosen(table, Rule.CRITERION, "crit_eval"),
+        "guarded-pick": lambda: _chosen(table, Rule.PAPER),
+        "frozen-pick": lambda: _chosen(artifacts.grid(setting, frozen=True), Rule.PAPER),
         "oracle": lambda: oracle(table.index, table["eval_omega"]),
-        "default": lambda: DEFAULT_CONFIG,
+        "default": lambda: PAPER_CONFIG,
     }
     return rules[who]() if who in rules else ScoreConfig.parse(who).name
 
 
+def _chosen(table: pd.DataFrame, rule: Rule, criterion: str = "crit_dev") -> str:
+    columns = {"criterion": table[criterion], "dev_score": table["dev_omega"]}
+    return choose({"config": table.index, **columns}, rule).config
+
+
 def _pick_within(table: pd.DataFrame, delta: float) -> str:
-    return guarded_selection(table, veto=lambda dev: viable_within(dev, delta))
+    return _chosen(table[viable_within(table["dev_omega"], delta)], Rule.CRITERION)
 
 
 def pick(artifacts: Artifacts, setting: str, rule: str) -> Recomputed:
@@ -160,7 +162,7 @@ def default_wins(artifacts: Artifacts, *years: str) -> Recomputed:
     wins = 0
     for year in years:
         scores = artifacts.grid(year)["eval_omega"]
-        wins += scores[DEFAULT_CONFIG] >= scores[config_of(artifacts, year, "guarded-pick")]
+        wins += scores[PAPER_CONFIG] >= scores[config_of(artifacts, year, "guarded-pick")]
     return number(wins, len(years))
 
 

@@ -28,8 +28,8 @@ from daco.evaluation.statistics import (
     partial_spearman,
     spearman,
 )
+from daco.experiments.grid_table import pivot_machines
 from daco.method.config import ScoreConfig
-from daco.method.grid_table import pivot_machines
 from daco.paper.artifacts import YEARS, ArtifactError, Artifacts, cached
 from daco.paper.printed import Recomputed, number
 from daco.paper.scores import LABELS, config_of, metrics_of
@@ -46,7 +46,7 @@ def families_of(table: pd.DataFrame) -> NDArray[np.str_]:
 def _signal(table: pd.DataFrame, signal: str) -> ArrayLike:
     """The predictor of a score; a criterion is negated, because a small one is good."""
     if signal == "strength":
-        return np.log1p([ScoreConfig.parse(name).prior_strength for name in table["config"]])
+        return np.log1p([ScoreConfig.parse(name).m for name in table["config"]])
     return -table["crit_dev"] if signal == "criterion" else table["dev_omega"]
 
 
@@ -135,7 +135,7 @@ def partial(artifacts: Artifacts, setting: str, which: str, what: str) -> Recomp
         configs = [ScoreConfig.parse(name) for name in table["config"]]
         design: list[ArrayLike] = [
             [str(config.assignment) for config in configs],
-            [str(config.base.neighbours) for config in configs],
+            [str(config.k) for config in configs],
         ]
     else:
         design = [families_of(table)]

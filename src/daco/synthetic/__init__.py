@@ -2,5 +2,6 @@
 
 `sounds` has eight kinds of machines with their faults, and `factory` writes a data set of them in
 the layout of the challenge. `faults` adds a synthetic fault to any recording, `injection` embeds
-recordings with faults, and `sensitivity` measures from which level on a model detects them.
+recordings with faults, `fault_tables` matches them with a machine's normals, and `sensitivity`
+measures from which level on a model detects them.
 """

@@ -20,16 +20,18 @@ from daco.backbones.levels import LEVELS as SOUND
 from daco.backbones.levels import parse_levels
 from daco.data.clips import ONE_DOMAIN, Clip, ClipTable, machine_title
 from daco.data.table import EmbeddingTable
+from daco.detector.decision import is_anomalous
 from daco.detector.model import MachineModel
-from daco.detector.normals import readout_for
 from daco.detector.ranges import check_levels
 from daco.embedding.frontend import Listener
+from daco.embedding.normals import readout_for
 from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
 from daco.evaluation.intervals import share_interval
 from daco.files.remote import parse_location
 from daco.method.bank import NormalBank
 from daco.method.distances import unit_rows
-from daco.method.pseudo_anomalies import SAME, PseudoAnomalies, injected
+from daco.method.viability import PseudoAnomalies
+from daco.synthetic.fault_tables import SAME, injected
 from daco.synthetic.faults import ALL_KINDS
 from daco.synthetic.injection import Plan, Progress, choose_recordings, inject_recordings
 from daco.text import name_list, quantity
@@ -147,7 +149,7 @@ class Sensitivity:
             by = {"ranges": ", by the levels", "both": ", by score or levels"}
             yield f"{kind}: {'; '.join(where)}{by.get(self.noticed_by(kind), '')}."
 
-    def cautions(self) -> Iterator[str]:
+    def warnings(self) -> Iterator[str]:
         """Describe the limits of the numbers in sentences."""
         if self.recorded and not self.in_model:
             yield (
@@ -195,7 +197,7 @@ class Sensitivity:
                 for kind in self.kinds
             },
             "sentences": list(self.sentences()),
-            "cautions": list(self.cautions()),
+            "warnings": list(self.warnings()),
             "rates": list(self.rows()),
         }
 
@@ -350,8 +352,9 @@ def require_frontend(model: MachineModel) -> None:
 def _alarms(
     model: MachineModel, anomalies: PseudoAnomalies, same: list[NDArray[np.intp]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether each pseudo-anomaly and each clean clip is above the threshold."""
-    flagged, clean_flagged = np.zeros(len(anomalies), bool), np.zeros(len(anomalies.clean), bool)
+    """Whether each pseudo-anomaly and each clean clip is anomalous."""
+    flagged = np.zeros(len(anomalies.vectors), bool)
+    clean_flagged = np.zeros(len(anomalies.clean), bool)
     domains = np.array(model.domains)[model.clip_domains]
     for fold in _turns(model, same):
         away = np.unique(np.concatenate([same[index] for index in fold]))
@@ -359,9 +362,9 @@ def _alarms(
         if len(away):
             stays = np.ones(len(model), bool)
             stays[away] = False
-            bank = NormalBank(model.embeddings[stays], domains[stays], bands=model.bands)
-        rows = np.flatnonzero(np.isin(anomalies.origin, fold))
-        queries = np.concatenate([anomalies.clean[fold], anomalies.vectors[rows]])
+            bank = NormalBank(model.embeddings[stays], domains[stays], views=model.views)
+        faulty = np.flatnonzero(np.isin(anomalies.origin, fold))
+        queries = np.concatenate([anomalies.clean[fold], anomalies.vectors[faulty]])
         try:
             found = bank.examine(queries, model.config)
         except NotEnoughClipsError as error:
@@ -374,8 +377,9 @@ def _alarms(
             ) from None
         weights = np.zeros((len(queries), len(model.domains)))  # 0 where a domain is empty now
         weights[:, [model.domains.index(name) for name in bank.domains]] = found.weights
-        above = model.reference.p_values(found.scores[:, 0], weights) <= model.false_alarm_rate
-        clean_flagged[fold], flagged[rows] = above[: len(fold)], above[len(fold) :]
+        p_values = model.reference.p_values(found.scores, weights)
+        above = is_anomalous(p_values, model.false_alarm_rate)
+        clean_flagged[fold], flagged[faulty] = above[: len(fold)], above[len(fold) :]
     return flagged, clean_flagged
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from daco.audio.subtraction import least_squares, spectral_subtraction
 from daco.backbones.logmel import LogMel
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
-from daco.detector.normals import normals_of_table
 from daco.embedding.embed import embed_clips
 from daco.embedding.frontend import Listener, embed_waves
 from daco.errors import AudioError, InputError
@@ -262,21 +260,6 @@ class TestEmbedding:
         np.testing.assert_allclose(EmbeddingTable.read(out).matrix()[:, 0], far, rtol=1e-6)
         assert embedded_again("residual-c0.5", "residual-c.6") == 10
         assert embedded_again("residual-c.5", "residual-c0.50") == 6  # one shard in 8 passes
-
-    def test_the_metadata_tells_the_bands_of_readouts_that_keep_them(self, steps, tmp_path):
-        class Banded(FakeNet):
-            def bands(self, readout):
-                return {"level": 2, "length": 1}[readout]
-
-        table, *_ = steps
-        embed_clips(table, Banded(), tmp_path / "e.parquet", readouts=["level", "length"])
-        metadata = EmbeddingTable.read(tmp_path / "e.parquet").metadata
-        assert json.loads(metadata["bands"]) == {"level": 2}
-        assert normals_of_table(tmp_path / "e.parquet").machines[0].bands == 2
-        (plain,) = normals_of_table(tmp_path / "e.parquet", readout="length").machines
-        assert plain.bands == 1
-        embed_clips(table, Banded(), tmp_path / "f.parquet", readouts=["length"])
-        assert "bands" not in EmbeddingTable.read(tmp_path / "f.parquet").metadata
 
 
 class TestListening:

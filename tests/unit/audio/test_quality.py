@@ -13,8 +13,8 @@ from daco.audio.quality import parse_quality, quality_of
 from daco.backbones import load
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.detector.normals import normals_of_table
 from daco.embedding.embed import embed_clips
+from daco.embedding.normals import normals_of_table
 
 RATE = 16000
 

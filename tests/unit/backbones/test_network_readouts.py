@@ -45,7 +45,6 @@ def ladder(**options):
         shortest=6,
         own_readouts=("cls",),
         default_readout="cls",
-        frequencies=2,
         frame_rate=10.0,
         **options,
     )
@@ -87,15 +86,9 @@ def test_the_last_layer_is_the_output():
         np.testing.assert_array_equal(net.embed(WAVES, f"{name}@L3"), net.embed(WAVES, name))
 
 
-def test_bands_are_told_without_a_clip():
-    net = ladder()
-    for name in ("band", "max", "gem-p2", "rdp-g4", "rdp1-g4@L1", "rdpgem-g16"):
-        assert net.bands(name) == 2
-        assert net.embed(WAVES, name).shape == (2, 6)
-    for name in ("cls", "mean", "meanstd", "mod", "mean@L2"):
-        assert net.bands(name) == 1
-    with pytest.raises(InputError, match="ladder has no readout 'bnad'"):
-        net.bands("bnad")
+@pytest.mark.parametrize("name", ["band", "max", "gem-p2", "rdp-g4", "rdp1-g4@L1", "rdpgem-g16"])
+def test_two_bands_of_three_features_are_one_vector(name):
+    assert ladder().embed(WAVES, name).shape == (2, 6)
 
 
 def test_bfloat16_grids_are_pooled_in_single_precision():
@@ -143,7 +136,7 @@ def test_a_network_without_layers_says_so(mn04):
 
 
 def test_mn04_has_four_bands_and_ten_steps_in_three_seconds(mn04):
-    assert (mn04.frame_rate, mn04.bands("band"), mn04.depth) == (3.125, 4, 0)
+    assert (mn04.frame_rate, mn04.depth) == (3.125, 0)
     step = mn04.sample_rate / mn04.frame_rate
     waves = np.zeros((1, round(12 * step)), np.float32)
     grids = [mn04.grid(waves[:, : round(steps * step)]) for steps in (9, 10, 12)]

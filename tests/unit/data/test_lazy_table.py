@@ -21,7 +21,7 @@ N = 500
 def whole():
     rng = np.random.default_rng(0)
     return EmbeddingTable.from_arrays(
-        {"mod": rng.normal(size=(N, 2, 3)), "mean": rng.normal(size=(N, 4))},
+        {"mod": rng.normal(size=(N, 6)), "mean": rng.normal(size=(N, 4))},
         machine=[f"m{i % 7}" for i in range(N)],
         domain=["old", None] * (N // 2),
         label=[0, 1, None, 0, 1] * (N // 5),
@@ -47,7 +47,7 @@ def test_what_it_says_without_vectors_is_what_the_whole_table_says(whole, path):
     assert table.readouts == whole.readouts
     assert table.metadata == whole.metadata
     for readout in (None, "mod", "mean"):
-        assert table.bands(readout) == whole.bands(readout)
+        assert table.layout(readout) == whole.layout(readout)
         assert table.dim(readout) == whole.matrix(readout).shape[1]
     for name in ("path", "machine", "domain", "split", "label", "year", "section"):
         assert table.columns[name].tolist() == whole.columns[name].tolist()

@@ -21,8 +21,8 @@ from daco.data.manifest import write_manifest
 from daco.data.sessions import find_sessions, recording_time
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.detector.normals import normals_of_recordings, normals_of_table
 from daco.embedding.embed import embed_clips
+from daco.embedding.normals import normals_of_recordings, normals_of_table
 from daco.embedding.output import changes_since
 from daco.embedding.provenance import origin_of
 from daco.errors import DataError, InputError
@@ -233,14 +233,14 @@ def test_sessions_go_from_a_folder_over_manifest_and_table_to_the_normals(tmp_pa
     net = FakeNet()
     direct = normals_of_recordings(tmp_path / "fan", net, session_by="folder:2")
     assert direct.machines[0].sessions == expected
-    assert direct.oddities[-2] == "Recording sessions by folder:2: fan 2 in old (3 clips)."
+    assert direct.warnings[-2] == "Recording sessions by folder:2: fan 2 in old (3 clips)."
     assert normals_of_recordings(tmp_path / "fan", net).machines[0].sessions == ()
     table = read_clips(tmp_path / "fan")
     found, _ = find_sessions({"fan": table.clips}, "folder:2")
     write_manifest(replace(table, clips=tuple(found["fan"])), tmp_path / "clips.csv")
     again = normals_of_recordings(tmp_path / "clips.csv", net)
     assert again.machines[0].sessions == expected
-    assert again.oddities[-2].startswith("Recording sessions by the column 'session': ")
+    assert again.warnings[-2].startswith("Recording sessions by the column 'session': ")
     clips = read_clips(tmp_path / "clips.csv")
     embed_clips(clips, net, tmp_path / "e.parquet")
     assert normals_of_table(tmp_path / "e.parquet").machines[0].sessions == expected
@@ -272,6 +272,6 @@ def test_a_finished_table_without_sessions_is_still_recognised(tmp_path):
 def test_attributes_of_real_names_are_sessions_of_an_embedding_table(machine, rule, counts):
     path = shared("real", "embeddings", f"{machine}_mn04.npz")
     found = normals_of_table(path, session_by=rule)
-    assert f"Recording sessions by {rule}: machine {counts}" in " ".join(found.oddities)
+    assert f"Recording sessions by {rule}: machine {counts}" in " ".join(found.warnings)
     (normals,) = found.machines
     assert len(normals.sessions) == len(normals) == 1000

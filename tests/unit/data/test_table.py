@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from daco.data.lazy_table import open_table
 from daco.data.table import EmbeddingTable
+from daco.data.views import Views
 from daco.errors import DataError, InputError
 
 RNG = np.random.default_rng(0)
@@ -142,10 +143,8 @@ def test_npz_with_optional_columns(tmp_path):
     assert table.column("domain").tolist() == ["source", None, "target", "target"]
     assert table.column("label").tolist() == [0, 1, None, 0]
     assert table.column("path").tolist() == ["0", "1", "2", "3"]
-    np.savez(tmp_path / "bands.npz", **{"embedding": BANDS.astype(np.float16), "embedding.x": X})
-    table = EmbeddingTable.read(tmp_path / "bands.npz")
-    assert (table.bands(), table.bands("x")) == (3, 1)
-    np.testing.assert_allclose(table.matrix(), BANDS.reshape(4, 6), rtol=1e-3)
+    np.savez(tmp_path / "half.npz", embedding=X.astype(np.float16))
+    np.testing.assert_allclose(EmbeddingTable.read(tmp_path / "half.npz").matrix(), X, rtol=1e-3)
 
 
 def test_select_by_value_and_by_missing_value():
@@ -174,11 +173,10 @@ def test_unknown_names_are_answered_with_the_known_ones():
         ({"embedding": np.where(X > 0, np.nan, X)}, "NaN"),
         ({"embedding": X.astype(float) * 1e300}, "row 0 is too large for float32"),
         ({"embedding": {}}, "no readout"),
-        ({"embedding": np.empty((0, 3, 2))}, "0 sample"),
-        ({"embedding": np.empty((4, 0, 2))}, "0 feature"),
+        ({"embedding": np.empty((0, 3))}, "0 sample"),
+        ({"embedding": np.empty((4, 0))}, "0 feature"),
         ({"embedding": np.ones((4, 3, 2, 1))}, "2-D"),
         ({"embedding": [[[1.0, 2.0]], [[1.0]]]}, "ragged"),
-        ({"embedding": np.full((4, 3, 2), np.nan)}, "NaN"),
         ({"embedding": {"a": X, "b": X[:2]}}, "2 rows, but 'a' has 4"),
         ({"embedding": X, "machine": ["a"]}, "'machine' has 1 values for 4 clips"),
         ({"embedding": X, "machine": ["a", "b", "", "c"]}, "'machine' row 2 must be text"),
@@ -252,68 +250,37 @@ def test_metadata_that_does_not_fit_the_columns_is_refused(tmp_path, readouts):
         EmbeddingTable.read(tmp_path / "wrong.parquet")
 
 
-BANDS = RNG.normal(size=(4, 3, 2)).astype(np.float32)
+LONG = RNG.normal(size=(4, 6)).astype(np.float32)
 
 
-def test_bands_are_flattened_band_after_band_and_remembered(tmp_path):
-    names = {"rdp-g4@L9": BANDS, "mean": X, "gem-p0.5": BANDS[:, :, :1], "one": X[:, None]}
-    table = EmbeddingTable.from_arrays(names, machine=["a", "a", "b", "b"])
+def test_a_layout_says_which_columns_are_of_which_readout(tmp_path):
+    table = EmbeddingTable.from_arrays({"rdp-g4@L9": LONG, "mean": X}, machine=["a", "a", "b", "b"])
     table.write(tmp_path / "t.parquet")
     back = EmbeddingTable.read(tmp_path / "t.parquet")
-    for each in (table, back, back.select(machine="b")):
-        assert each.bands() == each.bands("rdp-g4@L9") == 3
-        assert [each.bands(name) for name in ("mean", "gem-p0.5", "one")] == [1, 3, 1]
-        assert json.loads(each.metadata["bands"]) == {"rdp-g4@L9": 3, "gem-p0.5": 3}
-    np.testing.assert_array_equal(back.matrix(), BANDS.reshape(4, 6))
-    np.testing.assert_array_equal(back.matrix()[:, 2:4], BANDS[:, 1])
-    np.testing.assert_array_equal(back.matrix("one"), X)
-    assert "rdp-g4@L9 (3 x 2), mean (3), gem-p0.5 (3 x 1)" in repr(back)
-    stored = pq.read_schema(tmp_path / "t.parquet").metadata
-    assert json.loads(stored[b"daco.bands"]) == {"rdp-g4@L9": 3, "gem-p0.5": 3}
+    for each in (table, back, back.select(machine="b"), open_table(tmp_path / "t.parquet")):
+        assert each.layout() == each.layout("rdp-g4@L9") == Views(("rdp-g4@L9",), (6,))
+        assert each.layout("mean+rdp-g4@L9") == Views(("mean", "rdp-g4@L9"), (3, 6))
+    np.testing.assert_array_equal(back.matrix("mean+rdp-g4@L9"), np.hstack([X, LONG]))
+    assert "rdp-g4@L9 (6), mean (3)" in repr(back)
     with pytest.raises(InputError, match="no readout 'band'"):
-        back.bands("band")
+        back.layout("mean+band")
+
+
+def test_a_vector_per_band_must_be_made_one_vector():
+    with pytest.raises(InputError, match=r"reshape\("):
+        EmbeddingTable.from_arrays(np.ones((4, 3, 2)))
 
 
 @pytest.mark.parametrize("module", ["polars", "duckdb"])
 def test_other_readers_open_readouts_with_odd_names(tmp_path, module):
     reader = pytest.importorskip(module)
-    EmbeddingTable.from_arrays({"mean": X, "gem-p0.5@L9": BANDS}).write(tmp_path / "t.parquet")
+    EmbeddingTable.from_arrays({"mean": X, "gem-p0.5@L9": LONG}).write(tmp_path / "t.parquet")
     if module == "polars":
         found = reader.read_parquet(tmp_path / "t.parquet")["embedding.gem-p0.5@L9"].to_numpy()
     else:
         query = f"""select "embedding.gem-p0.5@L9" from '{tmp_path / "t.parquet"}'"""
         found = np.stack([row[0] for row in reader.sql(query).fetchall()])
-    np.testing.assert_array_equal(np.stack(found), BANDS.reshape(4, 6))
-
-
-BAD_BANDS = [
-    *("", "{", "null", "3", "[3]", '"3"', "[" * 100_000, "1" * 5000, "{" * 5000),
-    *('{"embedding": 2}', '{"embedding": 0}', '{"embedding": -3}', '{"embedding": 3.0}'),
-    *('{"embedding": true}', '{"embedding": "3"}', '{"embedding": null}', '{"embedding": [3]}'),
-    *('{"embedding": NaN}', '{"embedding": 1e999}', '{"embedding": ' + "9" * 4000 + "}"),
-]
-
-
-@pytest.mark.parametrize("bands", BAD_BANDS, ids=lambda text: text[:20].encode("unicode_escape"))
-def test_bands_that_cannot_be_are_refused(tmp_path, bands):
-    with pytest.raises(InputError, match=r"daco\.bands.*Embed the clips again") as caught:
-        EmbeddingTable.from_arrays(X, metadata={"bands": bands})
-    assert len(str(caught.value)) < 300
-    stored = bands.encode("utf-8", "replace")
-    table = pa.table({"embedding": FULL}).replace_schema_metadata({b"daco.bands": stored})
-    pq.write_table(table, tmp_path / "wrong.parquet")
-    with pytest.raises(DataError, match=r"daco\.bands") as caught:
-        EmbeddingTable.read(tmp_path / "wrong.parquet")
-    assert str(caught.value).startswith(str(tmp_path / "wrong.parquet"))
-
-
-@given(st.text() | st.dictionaries(st.just("embedding"), st.integers() | st.text()).map(json.dumps))
-def test_any_text_as_bands_is_understood_or_refused(text):
-    try:
-        table = EmbeddingTable.from_arrays(X, metadata={"bands": text})
-    except InputError:
-        return
-    assert X.shape[1] % table.bands() == 0
+    np.testing.assert_array_equal(np.stack(found), LONG)
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.npz"])

@@ -10,7 +10,7 @@ from daco.detector.model import MachineModel
 from daco.errors import InputError
 from daco.experiments.figures.models import plot_calibration
 from daco.experiments.figures.style import save_picture
-from daco.method.calibration import QuantileMap
+from daco.experiments.thresholds import QuantileMap
 
 KINDS = ["raw-k1", "conf-soft-m0-k1", "conf-hard-m30-k2", "ratio-soft-k1", "zscore-hard-k1"]
 

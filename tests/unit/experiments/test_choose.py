@@ -10,11 +10,10 @@ import pytest
 
 from daco.errors import DacoError
 from daco.evaluation.metrics import QUANTITIES, grid_metrics
-from daco.experiments.choose import RULES, compare_scores, study_choice
-from daco.experiments.decision import decide
+from daco.experiments.choose import study_choice
+from daco.experiments.differences import compare_scores
+from daco.experiments.rules import grid_choice
 from daco.experiments.study_tables import MachineScores
-from daco.method.criterion import Floor
-from daco.method.floor import bank_floor, study_floor
 
 DEFAULT = "conf-soft-m0-k1"
 CONFIGS = ["raw-k1", DEFAULT, "ratio-soft-k1", "ldn-diff-K16"]
@@ -25,40 +24,63 @@ CRITERION = [0.62, 0.49, 0.52, 0.45]
 # The rule
 
 
+def table(configs=CONFIGS, criterion=CRITERION, dev=DEV, **more):
+    known = {"crit_dev": criterion, "dev_omega": dev, **more}
+    return {"config": configs, **{name: each for name, each in known.items() if each is not None}}
+
+
 def test_dev_scores_veto_and_the_criterion_picks():
-    found = decide(CONFIGS, CRITERION, DEV)
-    assert (found.config, found.rule) == (DEFAULT, "guarded criterion")
-    assert found.vetoed == ("ldn-diff-K16",)
-    assert found.floor == pytest.approx(np.quantile(DEV, 0.1))
-    assert "0.4900, of the 3 configurations" in found.reason
+    found = grid_choice(table())
+    assert found.config == DEFAULT
+    assert found.vetoed == {"ldn-diff-K16": "dev-score veto"}
+
+
+def test_both_vetoes_count_unless_one_is_named():
+    known = table(viable=[True, False, True, True])
+    picks = {veto: grid_choice(known, veto).config for veto in ("both", "dev", "faults")}
+    assert picks == {"both": "ratio-soft-k1", "dev": DEFAULT, "faults": "ldn-diff-K16"}
+
+
+def test_the_paper_s_choice_has_its_own_criterion():
+    known = table(crit_paper=[0.50, 0.55, 0.60, 0.45])
+    assert grid_choice(known, "paper").config == "raw-k1"
+    assert grid_choice(table(), "paper").config == DEFAULT  # of a grid of 10 splits
+
+
+def test_the_pick_is_what_most_resamples_agree_on():
+    rng = np.random.default_rng(0)
+    resampled = np.array([0.62, 0.60, 0.50, 0.40])[:, None] + rng.normal(0, 0.001, (4, 50))
+    found = grid_choice(table(), "both", resampled)
+    assert (found.config, found.agreement, found.n_resamples) == ("ratio-soft-k1", 1.0, 50)
 
 
 NAN = [np.nan] * 2
 
 
 @pytest.mark.parametrize(
-    ("configs", "criterion", "dev", "config", "rule"),
+    ("configs", "criterion", "dev", "config"),
     [
-        # without dev labels: the label-free choice in the pool of viable configurations
-        (CONFIGS, CRITERION, None, DEFAULT, "criterion in the pool"),
-        (CONFIGS, [0.62, 0.49, 0.45, 0.4], None, "ratio-soft-k1", "criterion in the pool"),
-        (CONFIGS, [0.62, 0.49, 0.48, 0.4], None, DEFAULT, "criterion in the pool"),  # noise
-        (["raw-k2", "ldn-diff-K16"], [0.62, 0.45], None, "ldn-diff-K16", "criterion"),
-        # equal dev scores: the strict veto leaves none
-        (CONFIGS, CRITERION, [50.0] * 4, DEFAULT, "criterion in the pool"),
+        # without any veto: the pool of configurations that are known to detect something
+        (CONFIGS, [0.62, 0.49, 0.45, 0.4], None, "ratio-soft-k1"),
+        (["raw-k2", "ldn-diff-K16"], [0.62, 0.45], None, "ldn-diff-K16"),
         # without a criterion: the default, dev scores, or whatever there is
-        (["raw-k1", DEFAULT], NAN, [58.0, 57.0], DEFAULT, "fixed default"),
-        (["raw-k1", "raw-k2"], NAN, [57.0, 58.0], "raw-k2", "dev score"),
-        (["raw-k1", "raw-k2"], NAN, None, "raw-k1", "first of the grid"),
-        (["raw-k2"], [0.4], [55.0], "raw-k2", "only configuration"),
+        (["raw-k1", DEFAULT], NAN, [58.0, 57.0], DEFAULT),
+        (["raw-k1", "raw-k2"], NAN, [57.0, 58.0], "raw-k2"),
+        (["raw-k1", "raw-k2"], NAN, None, "raw-k1"),
+        (["raw-k2"], [0.4], [55.0], "raw-k2"),
         # a tie that was summed in another order
-        (["raw-k1", "raw-k2", "raw-k4"], [0.3, 0.1 + 0.2 - 1e-16, 0.5], [3.0, 2.0, 1.0],
-         "raw-k1", "guarded criterion"),
+        (["raw-k1", "raw-k2", "raw-k4"], [0.3, 0.1 + 0.2 - 1e-16, 0.5], [3.0, 2.0, 1.0], "raw-k1"),
     ],
-)  # fmt: skip
-def test_the_rule_follows_from_what_is_known(configs, criterion, dev, config, rule):
-    found = decide(configs, criterion, dev, floor=Floor(0.36, 0.02))
-    assert (found.config, found.rule) == (config, rule)
+)
+def test_the_choice_follows_from_what_is_known(configs, criterion, dev, config):
+    assert grid_choice(table(configs, criterion, dev)).config == config
+
+
+def test_a_veto_that_leaves_nothing_is_named():
+    with pytest.raises(DacoError, match="dev-score veto leaves 0"):
+        grid_choice(table(dev=[50.0] * 4))
+    with pytest.raises(DacoError, match=r"one of paper, dev, faults, both\. Got 'nothing'"):
+        grid_choice(table(), "nothing")
 
 
 # The document
@@ -86,6 +108,7 @@ def study(labels=("dev", "eval"), n_clips=40, seed=0, domains=("source", "target
                     labels=label if known else np.full(n_clips, -1),
                     domains=domain if known else np.full(n_clips, ""),
                     scores=values,
+                    weights=np.full((n_clips, len(domains)), 1 / len(domains)),
                     own_domains=np.repeat(domains, [99, 11]),
                     own=rng.normal(size=(110, len(CONFIGS))),
                 )
@@ -135,7 +158,6 @@ def test_a_labelled_study():
         assert delta["delta"] == pytest.approx(expected, abs=1e-9)
         assert delta["low"] <= delta["delta"] <= delta["high"]
     assert (found["floor"]["n_source"], found["floor"]["n_target"]) == (99, 11)
-    assert found["floor"]["n_machines"] == 2
 
 
 def test_rows_say_what_labels_each_rule_read():
@@ -147,7 +169,8 @@ def test_rows_say_what_labels_each_rule_read():
         "dev score": "development",
         "criterion": "none",
         "criterion on evaluation normals": "none",
-        "guarded criterion": "development (veto only)",
+        "paper's choice": "development (veto only)",
+        "criterion, dev-score veto": "development (veto only)",
         "per-machine blind": "none",
         "oracle": "evaluation",
     }
@@ -159,24 +182,15 @@ def test_rows_say_what_labels_each_rule_read():
                 assert row[name] == pytest.approx(own[name], abs=1e-9)
 
 
-def test_a_rule_that_is_added_to_the_list_has_a_row(monkeypatch):
-    monkeypatch.setitem(RULES, "the third", ("none", lambda evidence: evidence.names[2]))
-    grid, per_machine, _ = study()
-    rows = {row["rule"]: row for row in study_choice(grid, per_machine)["rows"]}
-    assert list(rows)[-3:] == ["the third", "per-machine blind", "oracle"]
-    assert (rows["the third"]["config"], rows["the third"]["labels"]) == (CONFIGS[2], "none")
-    assert rows["the third"]["eval_omega"] == grid["eval_omega"][2]
-
-
 def test_without_evaluation_labels_there_is_a_choice_and_no_score():
     grid, per_machine, scores = study(labels=("dev",))
     found = plainly(study_choice(grid, per_machine, scores=scores))
-    assert found["chosen"]["rule"] == "guarded criterion"
+    assert found["chosen"]["rule"] == "criterion, both vetoes"
     assert found["chosen"]["eval_omega"] is found["chosen"]["interval"] is None
     assert found["deltas"] == []
     assert {row["rule"] for row in found["rows"]} == {
         *("fixed", "dev score", "criterion", "criterion on evaluation normals"),
-        *("guarded criterion", "per-machine blind"),
+        *("paper's choice", "criterion, dev-score veto", "per-machine blind"),
     }
     assert found["per_machine_blind"]["choices"].keys() == {"eval0", "eval1", "eval2"}
 
@@ -184,10 +198,7 @@ def test_without_evaluation_labels_there_is_a_choice_and_no_score():
 def test_without_any_labels():
     grid, per_machine, scores = study(labels=())
     found = plainly(study_choice(grid, per_machine, scores=scores))
-    assert (found["chosen"]["config"], found["chosen"]["rule"]) == (
-        DEFAULT,
-        "criterion in the pool",
-    )
+    assert found["chosen"]["config"] == DEFAULT
     assert found["veto"] is None
     assert all(row["dev_omega"] is row["eval_omega"] is None for row in found["rows"])
     assert "dev score" not in {row["rule"] for row in found["rows"]}
@@ -212,7 +223,7 @@ def test_machines_with_one_domain_have_no_criterion_and_get_the_default():
     per_machine["balance_ks"] = np.nan
     grid = grid.assign(crit_dev=np.nan, crit_eval=np.nan)
     found = plainly(study_choice(grid, per_machine, scores=scores))
-    assert found["chosen"]["rule"] == "fixed default"
+    assert found["chosen"]["config"] == DEFAULT
     assert {row["rule"] for row in found["rows"]} == {*("random", "fixed", "dev score", "oracle")}
 
 
@@ -221,7 +232,7 @@ def test_a_grid_of_which_nothing_is_known():
     per_machine = per_machine[per_machine["config"].isin(["raw-k1", "ratio-soft-k1"])]
     grid = pd.DataFrame({"config": ["raw-k1", "ratio-soft-k1"]})
     found = plainly(study_choice(grid, per_machine.assign(balance_ks=np.nan)))
-    assert found["chosen"]["rule"] == "first of the grid"
+    assert found["chosen"]["config"] == "raw-k1"
     assert found["rows"] == []
 
 
@@ -243,13 +254,22 @@ def test_machines_without_anomalies_are_no_clips_to_draw():
     assert {delta["method"] for delta in deltas} == {"machine jackknife"}
 
 
-def test_within_noise_are_viable_configurations_near_the_pick():
+def test_resamples_say_how_stable_the_choice_is():
     grid, per_machine, _ = study()
     grid["dev_omega"], grid["crit_dev"] = DEV, [0.495, 0.49, 0.60, 0.49]
-    found = study_choice(grid, per_machine, floor=study_floor([[990, 10]] * 2))
+    rng = np.random.default_rng(0)
+    resampled = grid["crit_dev"].to_numpy()[:, None] + rng.normal(0, 0.01, (4, 99))
+    resampled[:, 3] = np.nan  # a resample without clips of one domain
+    found = plainly(study_choice(grid, per_machine, resampled=resampled))
     assert found["chosen"]["config"] == DEFAULT
     assert found["within_noise"] == ["raw-k1"]  # ldn-diff-K16 is equal, and vetoed
-    assert study_choice(grid, per_machine)["within_noise"] == []  # sizes unknown, so is the noise
+    stable = found["resamples"]
+    assert stable["picks"].keys() == {DEFAULT, "raw-k1"}
+    assert stable["n"] == sum(stable["picks"].values()) == 98
+    assert stable["agreement"] == stable["picks"][DEFAULT] / 98
+    unknown = study_choice(grid, per_machine)
+    assert unknown["within_noise"] == []
+    assert unknown["resamples"] is None
 
 
 def test_a_table_without_configurations_is_refused():
@@ -260,23 +280,3 @@ def test_a_table_without_configurations_is_refused():
 def test_compare_scores_of_a_configuration_with_itself():
     delta = compare_scores(study()[1], DEFAULT, DEFAULT)
     assert (delta["delta"], delta["low"], delta["high"]) == (0, 0, 0)
-
-
-# The floor
-
-
-def test_there_is_no_floor_where_there_is_no_criterion():
-    assert bank_floor([100]) is bank_floor([100, 1]) is None
-    assert study_floor([]) is study_floor([[100], [100, 1]]) is None
-
-
-def test_domains_and_machines_are_averaged():
-    assert bank_floor([40, 10]) == bank_floor([10, 40])
-    pairs = [bank_floor([60, 40]), bank_floor([60, 20]), bank_floor([40, 20])]
-    assert bank_floor([20, 60, 40]).mean == pytest.approx(np.mean([pair.mean for pair in pairs]))
-    one, four = study_floor([[60, 10]]), study_floor([[60, 10]] * 4)
-    assert four["sd_of_mean"] == pytest.approx(one["sd_of_mean"] / 2)
-    assert one["sd_reused_clips"] > one["sd"]
-    mixed = study_floor([[60, 10], [60, 10], [80, 40], [9]])
-    assert (mixed["n_machines"], mixed["n_source"], mixed["n_target"]) == (3, 60, 10)
-    assert study_floor([[80, 40]])["mean"] < mixed["mean"] < one["mean"]

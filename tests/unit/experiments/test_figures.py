@@ -15,7 +15,6 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from report_runs import FIVE, NAUGHTY, published_study, small_study
 
-from daco.detector.thresholds import threshold_for
 from daco.errors import InputError
 from daco.experiments.figures import (
     plot_coverage,
@@ -27,7 +26,7 @@ from daco.experiments.figures import (
     plot_vetoes,
 )
 from daco.experiments.figures.style import METHODS, PALETTE, look_of, png_bytes, svg_bytes
-from daco.method.config import frontier_grid, paper_grid
+from daco.method.config import paper_grid
 
 PLOTS = {
     "transfer": plot_transfer,
@@ -126,12 +125,12 @@ def test_coverage_shows_means_over_machines(published):
     lines = {line.get_label(): line for line in realised.lines}
     for domain in ("source", "target"):
         part = rows[(rows["domain"] == domain) & (rows["system"] == "daco-m0")]
-        line = lines[f"{domain}, calibrated, m=0"]
+        line = lines[f"{domain}, m=0, paper's rule"]
         assert line.get_ydata()[0] == pytest.approx(part["empirical_fpr"].mean())
     pairs = rows[rows["system"] == "raw"].pivot(
         index="machine", columns="domain", values="empirical_fpr"
     )
-    raw = next(line for line in imbalance.lines if line.get_label() == "raw")
+    raw = next(line for line in imbalance.lines if line.get_label() == "raw, paper's rule")
     assert raw.get_ydata()[0] == pytest.approx((pairs["source"] - pairs["target"]).abs().mean())
 
 
@@ -141,12 +140,18 @@ def test_heat_writes_the_appendix_of_the_paper(published):
     assert len(texts) == 15 * 6 + 2
 
 
-@pytest.mark.parametrize("config", ["conf-soft-m0-k1", "raw-k1"])
-def test_the_threshold_is_where_the_detector_would_put_it(small, config):
+def test_the_threshold_of_a_domain_is_where_the_detector_would_put_it(small):
     machine = small.machine_scores()[0]
-    lines = plot_distributions(small, machine.title, config).axes[0].lines
-    threshold = threshold_for(config, machine.own_of(config), machine.own_domains, 0.1)
-    assert lines[-1].get_xdata() == pytest.approx([threshold, threshold])
+    thresholds = machine.reference_of("blend").domain_thresholds(0.1)
+    axes = plot_distributions(small, machine.title, "blend").axes[0]
+    drawn = [
+        collection.get_segments()[0]
+        for collection in axes.collections
+        if len(collection.get_segments()) == 1 and collection.get_linewidths()[0] == 1.0
+    ]
+    rows = dict(enumerate(sorted(thresholds.items(), reverse=True)))  # from the bottom
+    found = {round(segment[0, 1]): segment[0, 0] for segment in drawn}
+    assert found == pytest.approx({row: value for row, (_, value) in rows.items()})
 
 
 def test_distributions_ask_for_a_machine_that_is_there(small, published):
@@ -215,15 +220,14 @@ def test_every_published_configuration_has_a_look_of_its_own_family():
     assert look_of("a system of my own").title == "other"
 
 
-def test_every_configuration_of_the_frontier_has_a_look_and_the_published_keep_theirs():
-    looks = {config.name: look_of(config.name) for config in frontier_grid()}
-    assert "other" not in {look.title for look in looks.values()}
-    assert {look.title for look in looks.values()} == {
-        look.title for look in METHODS.values() if look.title != "other"
+def test_other_configurations_have_a_look_of_their_own():
+    looks = {
+        name: look_of(name)
+        for name in ("blend", "conf-soft-m0-blend", "varmin-K4", "ext-mine", "zscore-soft-ext-mine")
     }
-    assert looks["conf-soft-m0-beam-varmin-K4"].title == "calibrated band by band"
-    assert looks["zmin-k1+ldnK1+varmin-K4"].title == "mixtures and fusion"
-    assert looks["ldn-mean-K16"] == looks["ldn-ratio-K1"]
+    assert len({look.title for look in looks.values()} | {"other"}) == len(looks) + 1
+    assert {look_of(f"ldn-{kind}-K16") for kind in ("ratio", "mean")} == {look_of("ldn-ratio-K1")}
+    assert {look.title for look in looks.values()} <= {look.title for look in METHODS.values()}
 
 
 # Machado, Oliveira & Fernandes (2009), severity 1.0, for linear RGB
@@ -243,9 +247,6 @@ def lab(rgb):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-CALIBRATED_MIXTURES = ("calibrated mixtures", "mixtures and fusion")
-
-
 @pytest.mark.parametrize("deficiency", DEFICIENCIES)
 def test_no_two_methods_look_alike_to_a_colour_blind_reader(deficiency):
     matrix = np.array(DEFICIENCIES[deficiency])
@@ -255,7 +256,7 @@ def test_no_two_methods_look_alike_to_a_colour_blind_reader(deficiency):
         linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
         seen[look.title] = lab(matrix @ linear)
     for first, second in combinations(seen, 2):
-        if second == f"calibrated {first}" or (second, first) == CALIBRATED_MIXTURES:
+        if second == f"calibrated {first}":
             continue  # the same colour on purpose, and another shape
         # 10 is several times a just noticeable difference; shapes differ as well
         assert np.linalg.norm(seen[first] - seen[second]) > 10, (first, second)

@@ -63,7 +63,7 @@ def test_mistakes_in_a_file_are_named(tmp_path, text, kind, message):
 
 
 def test_what_is_neither_a_name_nor_a_file(tmp_path):
-    with pytest.raises(DataError, match="Give one of 51, 45, 9, frontier, names"):
+    with pytest.raises(DataError, match="Give one of 51, 45, 9, names"):
         read_grid("52")
     with pytest.raises(ConfigError, match="Unknown configuration 'rwa-k1'"):
         read_grid("raw-k1,rwa-k1")

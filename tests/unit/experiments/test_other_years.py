@@ -84,7 +84,7 @@ def test_one_domain_has_no_choice_by_a_criterion_and_says_so(run):
     assert (chosen["config"], chosen["rule"]) == ("conf-soft-m0-k1", "fixed default")
     assert "no criterion" in chosen["reason"]
     rules = {row["rule"] for row in run.selection["rows"]}
-    assert rules == {"random", "fixed", "dev score", "vote", "oracle"}
+    assert rules == {"random", "fixed", "dev score", "blend", "oracle"}
     assert run.selection["floor"] is None
     [line] = [line for line in run.missing if "one domain: there is no balance" in line]
     assert "harmonic mean of AUC and pAUC; daco evaluate takes the arithmetic mean" in line
@@ -93,12 +93,12 @@ def test_one_domain_has_no_choice_by_a_criterion_and_says_so(run):
 
 
 def test_one_domain_has_baselines_vetoes_and_intervals(run):
-    assert set(run.baselines["backend"]) >= {"knn1", "sel-maha", "gmm2", "vote"}
+    assert set(run.baselines["backend"]) >= {"knn1", "sel-maha", "gmm2", "blend"}
     assert np.isfinite(run.baselines[["auc", "pauc"]]).all().all()
     assert run.selection["label_free_veto"]["machines"]
     methods = {delta["method"] for delta in run.selection["deltas"]}
     assert methods == {"machine jackknife", "paired clip bootstrap"}
-    for empty in (run.balances, run.stability, run.coverage, run.frontier, run.diagnostics):
+    for empty in (run.coverage, run.frontier, run.diagnostics):
         assert empty.empty
 
 
@@ -158,7 +158,7 @@ def test_anomalies_among_training_clips_and_a_study_without_a_machine_stay_error
 def test_evaluation_machines_are_studied_where_no_development_machine_is_left(tmp_path):
     dev = without_clips(small_table("fan"), "fan", "target", 0)
     result = study(dev, small_table("valve", "saw"), out=tmp_path / "run")
-    assert result.grid.columns.tolist() == ["config", "eval_omega", "crit_eval"]
+    assert result.grid.columns.tolist() == ["config", "eval_omega", "crit_eval", "viable"]
     assert result.selection["chosen"]["config"] == "conf-soft-m0-k1"
     assert result.report().is_file()
 

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from small_runs import GRID, small_study
 
@@ -65,7 +66,7 @@ def test_a_preregistration_holds_what_the_choice_rests_on(run, tmp_path):
     document = freeze(run, created="2026-06-01", beside=tmp_path)
     selection = json.loads((run / "selection.json").read_text())
     assert document["frozen"]["config"] == selection["chosen"]["config"]
-    assert document["frozen"]["rule"] == "guarded criterion"
+    assert document["frozen"]["rule"] == "criterion, both vetoes"
     assert document["dev_pick"] in GRID
     assert document["default"] == "conf-soft-m0-k1"
     assert document["created"] == "2026-06-01T00:00:00+00:00"
@@ -77,7 +78,7 @@ def test_a_preregistration_holds_what_the_choice_rests_on(run, tmp_path):
         "domains": {"source": "source", "target": "target"},
     }
     assert [row["config"] for row in document["grid"]] == list(GRID)
-    assert set(document["grid"][0]) == {"config", "dev_omega", "crit_dev"}
+    assert set(document["grid"][0]) == {"config", "dev_omega", "crit_dev", "crit_paper"}
     assert [each["role"] for each in document["inputs"]] == ["dev", "eval"]
     assert document["inputs"][0]["metadata"]["weights_sha256"] == "0" * 64
     assert document["run"]["folder"] == "run"
@@ -208,8 +209,9 @@ def test_a_grid_that_cannot_be_read(prereg, run):
 def test_a_grid_that_would_pick_another(prereg, run):
     frozen = json.loads(prereg.read_text())["frozen"]["config"]
     path = run / "grid.csv"
-    lines = [line for line in path.read_text().splitlines() if not line.startswith(f"{frozen},")]
-    path.write_text("\n".join(lines) + "\n")
+    table = pd.read_csv(path)
+    table.loc[table["config"] == frozen, "dev_omega"] = 1.0  # the veto excludes it
+    table.to_csv(path, index=False)
     assert f"frozen: {frozen}" in changed(verify(prereg))["choice from grid.csv"]
 
 

@@ -18,7 +18,7 @@ from daco.experiments.report.headline import below_default, explain, reading
 from daco.experiments.report.pictures import page_pictures
 from daco.experiments.report.summary import plain_json, tables_of
 from daco.experiments.result import StudyResult
-from daco.method.config import frontier_grid, paper_grid
+from daco.method.config import paper_grid
 
 FIGURES = (
     *("transfer", "frontier", "gain_separability", "coverage", "distributions", "per_machine"),
@@ -239,16 +239,16 @@ def test_every_configuration_has_its_own_explanation():
     assert explain("mine") == "A configuration of the study’s own."
 
 
-def test_shares_above_the_threshold_are_those_of_the_clips(small):
+def test_shares_of_anomalous_clips_are_those_of_the_decisions(small):
     one = summarise(small)["distributions"][0]
     machine = small.machine_scores()[0]
     config = small.selection["chosen"]["config"]
-    normals = machine.of(config)[(machine.labels == 0) & (machine.domains == "source")]
+    normals = machine.p_values(config)[(machine.labels == 0) & (machine.domains == "source")]
     source = one["domains"][0]
     assert source["name"] == "source"
     assert source["normal"] == {
         "n": len(normals),
-        "above": pytest.approx((normals > one["threshold"]).mean()),
+        "anomalous": pytest.approx((normals <= 0.1).mean()),
     }
 
 
@@ -289,7 +289,7 @@ def test_names_cannot_become_markup():
             "The labels of the evaluation machines are not known.",
         ),
         ("no labels", {"labelled": ()}, "criterion", "No machine has labels for its test clips."),
-        ("no dev labels", {"labelled": ("eval",)}, "eval", "Without dev labels"),
+        ("no dev labels", {"labelled": ("eval",)}, "eval", "the veto of broken configurations"),
         ("one machine", {"dev": ("fan",), "eval": ()}, "dev", "1 development machine"),
         ("one configuration", {"grid": ["raw-k1"]}, "eval", "no local density normalisation"),
     ],
@@ -307,7 +307,7 @@ def test_what_is_not_known_is_said_and_the_rest_is_shown(what, arguments, measur
         assert sentence in page.text
     if measure == "dev":
         roles = {row["role"] for row in summary["headline"]["comparison"]}
-        assert roles <= {"chosen", "dev pick", "fixed default", "vote of all"}
+        assert roles <= {"chosen", "dev pick", "fixed default", "blend of views"}
         assert "Nothing here was tried on evaluation machines." in page.text
     if measure != "eval":
         titles = [column["title"] for column in summary["tables"]["selection"]["columns"]]
@@ -343,7 +343,8 @@ def test_a_warning_is_on_the_first_screen_and_both_vetoes_are_side_by_side(small
     result = warned(small)
     summary = summarise(result)
     assert summary["headline"]["warnings"] == ["It is excluded."]
-    assert (summary["vetoes"]["n_heard"], summary["vetoes"]["obeyed"]) == (1, ["dev-score veto"])
+    both = ["dev-score veto", "label-free veto"]
+    assert (summary["vetoes"]["n_heard"], summary["vetoes"]["obeyed"]) == (1, both)
     rows = {row[0]: row[1] for row in summary["tables"]["vetoes"]["rows"]}
     chosen = result.selection["chosen"]["config"]
     assert rows[chosen] == "label-free veto"
@@ -359,7 +360,7 @@ def test_a_warning_is_on_the_first_screen_and_both_vetoes_are_side_by_side(small
 
 
 def test_a_wide_grid_is_shown_by_family():
-    grid = [config.name for config in frontier_grid(bands=1)]
+    grid = [*(config.name for config in paper_grid()), "ldn-mean-K16", "varmin-K4", "blend"]
     result = small_study(eval=("pump",), dev=("fan",), grid=grid)
     summary = summarise(result)
     rows = summary["tables"]["families"]["rows"]
@@ -374,7 +375,7 @@ def test_a_wide_grid_is_shown_by_family():
         assert best in members
     local = [row[0] for row in summary["tables"]["ldn"]["rows"]]
     assert "ldn-mean-K16" in local
-    assert not any("varmin" in name or "zmin" in name for name in local)
+    assert not any("varmin" in name or "blend" in name for name in local)
     assert "By family" in page_of(result).text
 
 
@@ -382,7 +383,7 @@ def test_a_folder_without_a_choice_gets_a_report_that_makes_none(published, tmp_
     result = StudyResult.read(tables_only(published, tmp_path))
     summary = summarise(result)
     headline = summary["headline"]
-    assert (headline["config"], headline["rule"], headline["seeds"]) == (None, None, None)
+    assert (headline["config"], headline["rule"], headline["resamples"]) == (None, None, None)
     by_role = {row["role"]: row["value"] for row in headline["comparison"]}
     assert set(by_role) == {"fixed default", "oracle", "random"}
     assert by_role["fixed default"] == pytest.approx(59.34, abs=0.005)
@@ -410,15 +411,18 @@ def test_the_gain_is_drawn_where_the_machines_table_has_the_separability(small, 
     assert "gain_separability" in page_pictures(result, summarise(result))
 
 
-def test_the_first_screen_says_what_other_seeds_choose(small):
-    seeds = small.selection["seeds"]
-    assert summarise(small)["headline"]["seeds"] == plain_json(seeds)
+def test_the_first_screen_says_how_stable_the_choice_is(small):
+    resamples = small.selection["resamples"]
+    summary = summarise(small)
+    assert summary["headline"]["resamples"] == plain_json(resamples)
     text = " ".join(page_of(small).text.split())
-    assert f"chosen with {seeds['same']} of 10 seeds" in text
-    assert f"mean over seeds {seeds['eval_omega']:.1f}" in text
+    assert f"of {resamples['n']} resamples of splits and clips" in text
+    assert f"mean score of these picks {resamples['eval_omega']:.1f}" in text
+    rows = summary["tables"]["stability"]["rows"]
+    assert {row[0]: row[1] for row in rows} == resamples["picks"]
 
 
-def test_a_choice_below_the_default_over_seeds_is_called_so():
+def test_picks_below_the_default_are_called_so():
     assert below_default(10, 72.7, 72.6) == below_default(10, None, 72.6) == []
     (sentence,) = below_default(10, 70.5, 72.6)
     assert "less than the fixed default (72.6)" in sentence

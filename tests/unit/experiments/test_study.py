@@ -18,10 +18,10 @@ from synthetic_machines import synthetic_machine, synthetic_table
 import daco
 from daco.errors import DataError, InputError
 from daco.experiments import machine as machine_room
-from daco.experiments.submission import write_submission
 
 study = partial(daco.study, n_splits=10)
 
+CRITERIA = ["crit_dev", "crit_eval", "crit_paper"]
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
 
 
@@ -53,7 +53,7 @@ def repeat(folder, **options):
 
 def test_the_files_are_the_result(run):
     again = daco.StudyResult.read(run.folder)
-    for name in ("grid", "per_machine", "baselines", "frontier", "balances", "coverage"):
+    for name in ("grid", "per_machine", "baselines", "frontier", "resamples", "coverage"):
         expected, found = getattr(run, name), getattr(again, name)
         # ten significant digits are written
         pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
@@ -66,7 +66,7 @@ def test_the_files_are_the_result(run):
 
 def test_tables_have_the_published_columns(run):
     header = (run.folder / "grid.csv").read_text().splitlines()[0]
-    assert header == "config,dev_omega,eval_omega,crit_dev,crit_eval"
+    assert header == "config,dev_omega,eval_omega,crit_dev,crit_eval,crit_paper"
     header = (run.folder / "per_machine.csv").read_text().splitlines()[0]
     assert header.startswith("split,machine,config,auc_source,auc_target,pauc,balance_ks")
     assert len(run.per_machine) == 4 * len(GRID)
@@ -83,7 +83,7 @@ def test_the_grid_follows_from_the_machines(run):
 def test_processes_give_the_same_numbers(run):
     other = study(table("fan", "pump"), table("valve", "saw"), grid=GRID, workers=2)
     pd.testing.assert_frame_equal(other.grid, run.grid)
-    pd.testing.assert_frame_equal(other.balances, run.balances)
+    pd.testing.assert_frame_equal(other.resamples, run.resamples)
     assert other.selection == run.selection
     assert other.folder is None
 
@@ -98,7 +98,7 @@ def test_hashes_of_every_table_are_recorded(run):
 def test_a_second_run_computes_nothing_again(run, copy, monkeypatch):
     monkeypatch.setattr(machine_room, "NormalBank", None)  # any scoring would fail
     result, calls = repeat(copy)
-    assert calls == [("scoring", 4, 4), ("examining", 4, 4)]
+    assert calls == [("scoring", 4, 4), ("examining", 4, 4), ("deciding", 4, 4)]
     pd.testing.assert_frame_equal(result.grid, run.grid)
     for name in ("grid.csv", "per_machine.csv", "selection.json", "stats.json"):
         assert (copy / name).read_bytes() == (run.folder / name).read_bytes()
@@ -119,7 +119,7 @@ def test_another_setting_is_another_result(run, copy):
 
 def test_without_evaluation_labels_all_that_is_label_free_runs(run):
     blind = study(table("fan", "pump"), without_labels(table("valve", "saw")), grid=GRID, workers=1)
-    assert blind.grid.columns.tolist() == ["config", "dev_omega", "crit_dev", "crit_eval"]
+    assert blind.grid.columns.tolist() == ["config", "dev_omega", *CRITERIA]
     pd.testing.assert_series_equal(blind.grid["crit_eval"], run.grid["crit_eval"])
     assert blind.selection["chosen"]["config"] == run.selection["chosen"]["config"]
     assert blind.selection["chosen"]["eval_omega"] is None
@@ -145,14 +145,14 @@ def test_labels_change_scores_but_no_choice(run):
 
 def test_development_machines_alone():
     alone = study(table("fan"), grid=GRID, workers=1)
-    assert alone.grid.columns.tolist() == ["config", "dev_omega", "crit_dev"]
+    assert alone.grid.columns.tolist() == ["config", "dev_omega", "crit_dev", "crit_paper"]
     assert any("No evaluation machines" in sentence for sentence in alone.missing)
 
 
 def test_nothing_labelled_at_all():
     blind = study(without_labels(table("fan", "pump")), grid=GRID, workers=1)
-    assert blind.grid.columns.tolist() == ["config", "crit_dev"]
-    assert blind.selection["chosen"]["rule"] == "criterion in the pool"
+    assert blind.grid.columns.tolist() == ["config", "crit_dev", "crit_paper"]
+    assert blind.selection["chosen"]["config"] == "conf-soft-m0-k1"
     assert blind.baselines.empty
     assert blind.coverage.empty
 
@@ -235,7 +235,7 @@ def test_one_bad_machine_does_not_lose_the_others(tmp_path):
     [
         (lambda: study(table("fan"), table("fan"), workers=1), "in both"),
         (lambda: study(table("fan"), truth="x", workers=1), "Give 'eval'"),
-        (lambda: study(table("fan"), grid=["conf-oracle-m0-k1"], workers=1), "true domains"),
+        (lambda: study(table("fan"), grid=["conf-oracle-m0-k1"], workers=1), "true domain"),
         (lambda: study(table("fan"), workers=0), "at least 1"),
         (lambda: study(table("fan"), false_alarm_rate=0, workers=1), "between 0 and 1"),
         (lambda: study(table("fan"), readout="cls", workers=1), "no readout 'cls'"),
@@ -291,26 +291,60 @@ def test_an_unfinished_run_says_so(tmp_path):
         daco.StudyResult.read(tmp_path)
 
 
-def test_every_study_has_the_scores_of_the_vote(run, tmp_path):
-    """The same as those of a bank, and of a study that has the vote in its grid."""
+def test_the_paper_s_criterion_is_that_of_its_ten_splits(run):
+    # 10 splits of seed 0, as the run has, and as it computes beside more splits or another seed.
+    np.testing.assert_allclose(run.grid["crit_paper"], run.grid["crit_dev"], rtol=1e-12)
+    other = daco.study(table("fan", "pump"), grid=GRID, workers=1, n_splits=12, seed=3)
+    np.testing.assert_allclose(other.grid["crit_paper"], run.grid["crit_dev"], rtol=1e-12)
+    rows = {row["rule"]: row["config"] for row in run.selection["rows"]}
+    guarded = run.grid[run.grid["dev_omega"] > run.grid["dev_omega"].quantile(0.1)]
+    assert rows["paper's choice"] == guarded.set_index("config")["crit_paper"].idxmin()
+
+
+def test_every_study_has_the_scores_of_the_blend(run):
+    """The same as those of a bank, and of a study that has the blend in its grid."""
     full = table("fan", "pump")
-    named = study(full, grid=[*GRID, "vote"], workers=1)
-    assert "vote" not in run.grid["config"].tolist()
+    named = study(full, grid=[*GRID, "blend"], workers=1)
+    assert "blend" not in run.grid["config"].tolist()
     for filed, other in zip(run.machine_scores(), named.machine_scores(), strict=False):
         mine = full.columns["machine"] == filed.machine
         train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
         bank = daco.NormalBank(full.matrix()[train], full.columns["domain"][train])
-        expected = bank.score(full.matrix()[test], "vote")[:, 0]
-        np.testing.assert_allclose(filed.of("vote"), expected, rtol=1e-9, atol=1e-12)
-        own = bank.leave_one_out("vote")[:, 0]
-        np.testing.assert_allclose(filed.own_of("vote"), own, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(other.of("vote"), expected, rtol=1e-9, atol=1e-12)
-    [row] = [row for row in run.selection["rows"] if row["rule"] == "vote"]
-    vote = run.baselines.query("backend == 'vote' and split == 'dev'")
-    values = vote[["auc_source", "auc_target", "pauc"]].to_numpy()
+        expected = bank.score(full.matrix()[test], "blend")[:, 0]
+        np.testing.assert_allclose(filed.of("blend"), expected, rtol=1e-9, atol=1e-12)
+        own = bank.leave_one_out("blend")[:, 0]
+        np.testing.assert_allclose(filed.own_of("blend"), own, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(other.of("blend"), expected, rtol=1e-9, atol=1e-12)
+    [row] = [row for row in run.selection["rows"] if row["rule"] == "blend"]
+    blend = run.baselines.query("backend == 'blend' and split == 'dev'")
+    values = blend[["auc_source", "auc_target", "pauc"]].to_numpy()
     assert row["dev_omega"] == pytest.approx(1 / np.mean(1 / values))
     known = named.grid.set_index("config")["dev_omega"]
-    assert known["vote"] == pytest.approx(row["dev_omega"])
-    for config in ("vote", "recommended"):
-        write_submission(run, "Kato_Hitachi_task2_1", tmp_path / f"{config}.zip", config=config)
-    assert (tmp_path / "vote.zip").read_bytes() == (tmp_path / "recommended.zip").read_bytes()
+    assert known["blend"] == pytest.approx(row["dev_omega"])
+
+
+@pytest.mark.filterwarnings("ignore::daco.DacoWarning")
+def test_decisions_are_those_of_a_detector(run):
+    """The p-values of a study are those of the decision rule on the same bank."""
+    full = table("fan", "pump")
+    scores = run.machine_scores()[0]
+    mine = full.columns["machine"] == scores.machine
+    train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
+    for config in dict.fromkeys([run.selection["chosen"]["config"], "blend"]):
+        detector = daco.DACo(config).fit(
+            full.matrix()[train], domains=full.columns["domain"][train].tolist()
+        )
+        expected = detector.p_values(full.matrix()[test])
+        np.testing.assert_allclose(scores.p_values(config), expected, rtol=1e-9)
+
+
+def test_other_configurations_are_decided_by_when_asked_for(run):
+    other = next(name for name in GRID if name not in run.machine_scores()[0].decided)
+    with pytest.raises(InputError, match=f"no decisions of '{other}'.*--scores {other}"):
+        run.machine_scores()[0].p_values(other)
+    more = study(table("fan"), grid=GRID, decide=[other], workers=1)
+    assert more.machine_scores()[0].p_values(other).shape == (40,)
+    every = study(table("fan"), grid=GRID, decide=["all"], workers=1)
+    assert set(every.machine_scores()[0].decided) == {*GRID, "blend"}
+    with pytest.raises(InputError, match="'raw-k2' is not in the grid"):
+        study(table("fan"), grid=GRID, decide=["raw-k2"], workers=1)

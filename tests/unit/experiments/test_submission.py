@@ -14,16 +14,12 @@ import pytest
 from small_runs import DEV, EVAL, N_TEST, small_study
 
 from daco.data.dcase import machine_sections
-from daco.detector.estimator import DACo
-from daco.detector.reference import ReferenceScores
-from daco.detector.thresholds import threshold_for
 from daco.errors import DataError, InputError
 from daco.evaluation.evaluate import evaluate_scores
-from daco.evaluation.scorefiles import parse_rows, read_score_files
+from daco.evaluation.scorefiles import parse_rows
 from daco.experiments.metafile import read_authors, to_yaml
 from daco.experiments.result import StudyResult
-from daco.experiments.study_tables import MachineScores
-from daco.experiments.submission import validate_submission, write_machine_scores, write_submission
+from daco.experiments.submission import validate_submission, write_submission
 
 LABEL = "Kato_Hitachi_task2_1"
 FOLDER = f"task2/{LABEL}"
@@ -95,8 +91,8 @@ def test_a_package_has_scores_and_decisions_of_every_evaluation_machine(run, pac
         names, scores = rows["anomaly_score"]
         assert [f"{each}.wav" for each in names] == machine.names.tolist()
         assert scores.tolist() == machine.of(chosen).tolist()
-        threshold = threshold_for(chosen, machine.own_of(chosen), machine.own_domains, 0.1)
-        assert rows["decision_result"][1].tolist() == (scores > threshold).tolist()
+        alarms = machine.p_values(chosen) <= 0.1
+        assert rows["decision_result"][1].tolist() == alarms.tolist()
 
 
 def test_the_package_is_read_back(run, tmp_path):
@@ -129,49 +125,22 @@ def test_another_configuration_and_rate(run, tmp_path):
     alarms = {}
     for rate in (0.01, 0.1, 0.5):
         path = tmp_path / f"{rate}.zip"
-        written = write_submission(run, LABEL, path, config="raw-k1", false_alarm_rate=rate)
+        written = write_submission(run, LABEL, path, config="blend", false_alarm_rate=rate)
         extrapolated = any("the smallest" in note for note in written.notes)
         assert extrapolated == (rate == 0.01)
         alarms[rate] = sum(
             text.count(",1\n") for name, text in members(path).items() if "decision" in name
         )
-        assert f"false-alarm rate of {rate:g} " in meta_of(path)
-        assert 'name: "DACo raw-k1"' in meta_of(path)
+        assert f"p-value of at most {rate:g} " in meta_of(path)
+        assert 'name: "DACo blend"' in meta_of(path)
     assert alarms[0.1] < alarms[0.5]
 
 
-@pytest.mark.parametrize("config", ["raw-k1", "conf-soft-m0-k1", "ratio-hard-k1", "ldn-ratio-K1"])
-def test_decisions_of_a_run_hold_the_rate_in_every_domain(tmp_path, config):
-    """Score files have no domain weights: a clip must be an alarm whatever its domain is."""
-    rng = np.random.default_rng(1)
-    X, tests = rng.normal(size=(60, 8)) + 1, rng.normal(size=(40, 8)) * 1.5 + 1
-    domains = np.array(["source"] * 40 + ["target"] * 20)
-    detector = DACo(config, 0.2).fit(X, domains=domains)
-    machine = MachineScores(
-        split="eval",
-        machine="fan",
-        section="00",
-        title="fan",
-        configs=(config,),
-        names=np.array([f"section_00_{i:04d}.wav" for i in range(40)]),
-        labels=np.full(40, -1),
-        domains=np.full(40, ""),
-        scores=detector.anomaly_score(tests)[:, None],
-        own_domains=domains,
-        own=detector.bank_.leave_one_out(config),
-    )
-    write_machine_scores(tmp_path, machine, config, 0.2)
-    scores, decisions = read_score_files(tmp_path)
-    assert scores.values.tolist() == detector.anomaly_score(tests).tolist()
-    own = detector.bank_.leave_one_out(config)[:, 0]
-    codes = (domains == "target").astype(int)
-    reference = ReferenceScores(own, codes, ("source", "target"), config.startswith("conf"))
-    p_values = [
-        reference.p_values(scores.values, np.tile(np.eye(2)[code], (40, 1))) for code in (0, 1)
-    ]
-    alarms = np.maximum(*p_values) <= 0.2
-    assert 0 < alarms.sum() < 40
-    assert decisions.values.tolist() == alarms.tolist()
+def test_a_configuration_without_decisions_is_refused(run, tmp_path):
+    other = next(name for name in run.grid["config"] if name not in run.machine_scores()[0].decided)
+    with pytest.raises(InputError, match=f"no decisions of '{other}'"):
+        write_submission(run, LABEL, tmp_path / "a.zip", config=other)
+    assert not (tmp_path / "a.zip").exists()
 
 
 def test_the_technical_report_lies_beside_the_system(run, tmp_path):

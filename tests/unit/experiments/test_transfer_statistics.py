@@ -11,7 +11,6 @@ from random_studies import NAMES, random_tables
 
 from daco.errors import DacoError
 from daco.experiments.analysis import frontier_table
-from daco.experiments.assembly import STABILITY, choice_over_seeds, stability_table
 from daco.experiments.statistics import transfer_statistics
 
 
@@ -157,84 +156,3 @@ def test_the_frontier_of_an_unlabelled_study_is_empty():
     frontier = frontier_table(tables(labels=())[1])
     assert frontier.empty
     assert "signed_gap" in frontier
-
-
-# Stability
-
-
-def balances_of(per_machine, variants):
-    parts = []
-    for seed, n_splits in variants:
-        rng = np.random.default_rng([seed, n_splits])
-        part = per_machine[["split", "machine", "config"]].assign(seed=seed, n_splits=n_splits)
-        parts.append(part.assign(balance_ks=rng.uniform(0.3, 0.7, len(part))))
-    return pd.concat(parts)
-
-
-VARIANTS = [*((seed, 10) for seed in range(10)), (0, 5), (0, 20)]
-
-
-@pytest.mark.parametrize(
-    ("variants", "n_splits", "splits"),
-    [
-        (VARIANTS, 10, [5, 10, 20]),
-        ([*((s, 7) for s in range(10)), (3, 5), (3, 10), (3, 20)], 7, [5, 7, 10, 20]),
-    ],
-)
-def test_stability_lists_seeds_and_splits(variants, n_splits, splits):
-    per_machine = tables()[1]
-    table = stability_table(per_machine, balances_of(per_machine, variants))
-    assert tuple(table.columns) == STABILITY
-    kinds = table.groupby("kind")
-    assert kinds.get_group("seeds")["seed"].tolist() == list(range(10))
-    assert kinds.get_group("seeds")["n_splits"].unique().tolist() == [n_splits]
-    assert kinds.get_group("splits")["n_splits"].tolist() == splits
-    assert not table.isna().any(axis=None)
-
-
-@pytest.mark.parametrize("labels", [(), ("dev",), ("eval",)])
-def test_stability_without_labels_has_empty_cells(labels):
-    per_machine = tables(labels=labels)[1]
-    table = stability_table(per_machine, balances_of(per_machine, VARIANTS))
-    assert not table["criterion_pick"].isna().any()
-    assert table["guarded_pick"].isna().all() == ("dev" not in labels)
-    assert table["blind_eval_omega"].isna().all() == ("eval" not in labels)
-    assert table["rho_criterion"].isna().all() == ("eval" not in labels)
-    assert table["guarded_eval_omega"].isna().all()
-
-
-def test_stability_without_evaluation_machines_or_without_anything():
-    per_machine = tables(n_eval=0)[1]
-    table = stability_table(per_machine, balances_of(per_machine, VARIANTS))
-    assert not table["guarded_pick"].isna().any()
-    assert table["blind_eval_omega"].isna().all()
-    assert stability_table(per_machine, pd.DataFrame()).empty
-
-
-def test_rounding_does_not_break_a_tie():
-    """0.1 + 0.2 is not 0.3: an equal criterion of two machines falls to the first in the grid."""
-    rows = [("dev", "a", "raw-k1", 0.3), ("dev", "b", "raw-k1", 0.3)]
-    rows += [("dev", "a", "raw-k2", 0.1 + 0.2), ("dev", "b", "raw-k2", 0.3)]
-    rows += [("dev", "a", "raw-k4", 0.3), ("dev", "b", "raw-k4", 0.3 - 1e-16)]
-    balances = pd.DataFrame(rows, columns=["split", "machine", "config", "balance_ks"])
-    table = stability_table(balances, balances.assign(seed=0, n_splits=10))
-    assert table["criterion_pick"].tolist() == ["raw-k1", "raw-k1"]
-
-
-def test_seeds_that_choose_the_same_are_counted_and_their_choices_averaged():
-    picks = ["raw-k1", "raw-k2", "raw-k1", None]
-    columns = {"kind": ["seeds"] * 4, "seed": range(4), "n_splits": 200, "guarded_pick": picks}
-    other = {"kind": ["splits"], "seed": [0], "n_splits": [5], "guarded_pick": ["raw-k4"]}
-    stability = pd.concat([pd.DataFrame(columns), pd.DataFrame(other)])
-    grid = pd.DataFrame({"config": ["raw-k1", "raw-k2", "raw-k4"], "eval_omega": [60.0, 66.0, 0.0]})
-    found = choice_over_seeds(stability, grid, "raw-k1", "guarded criterion")
-    assert found == {
-        "n_seeds": 3,
-        "n_splits": 200,
-        "same": 2,
-        "picks": {"raw-k1": 2, "raw-k2": 1},
-        "dev_omega": None,
-        "eval_omega": 62.0,
-    }
-    assert choice_over_seeds(stability, grid, "raw-k1", "fixed default") is None
-    assert choice_over_seeds(pd.DataFrame(), grid, "raw-k1", "guarded criterion") is None

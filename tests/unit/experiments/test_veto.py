@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from functools import partial
 
@@ -15,19 +14,24 @@ import daco
 from daco.errors import DataError, InputError
 from daco.experiments.choose import study_choice
 from daco.experiments.compare import compare_runs
-from daco.experiments.decision import decide
 from daco.experiments.inputs import machines_of, name_domains
-from daco.experiments.veto import StudyVeto, pseudo_arrays, pseudo_scores_of, study_veto
-from daco.method.criterion import Floor
-from daco.method.pseudo_anomalies import INJECTED, injected, moved_normals
-from daco.method.viability import PseudoScores, Viability, pseudo_scores, viability_veto
+from daco.experiments.rules import grid_choice
+from daco.experiments.veto import pseudo_arrays, pseudo_scores_of, study_veto
+from daco.method.viability import (
+    INJECTED,
+    PseudoScores,
+    bank_pseudo_scores,
+    pseudo_scores,
+    viability_veto,
+)
+from daco.synthetic.fault_tables import injected
 
 study = partial(daco.study, n_splits=10)
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
 CRITERION = [0.62, 0.49, 0.47, 0.52, 0.40]
 DEV = [56.0, 57.0, 58.0, 55.0, 61.0]
-HEARS = [True, True, True, True, False]
+VIABLE = [True, True, True, True, False]
 
 
 table = partial(small_table, dim=16)
@@ -73,9 +77,7 @@ def only(full, *machines):
 def scores(basis="embedding-space pseudo-anomalies", low=0.52):
     auc = np.array([[0.8, 0.8]] * 4 + [[low, low]])
     plain = np.full(4, 0.8)
-    return PseudoScores(
-        tuple(GRID), basis, ("source", "target"), auc, auc, (), np.empty((5, 0)), (), plain, {}, 9
-    )
+    return PseudoScores(tuple(GRID), basis, ("source", "target"), auc, auc, (), plain)
 
 
 def assert_equal(first, second):
@@ -85,9 +87,9 @@ def assert_equal(first, second):
 
 def test_a_machines_file_holds_what_the_veto_gives():
     (machine,) = machines_of(full := table("fan"), "dev", name_domains([full]))
-    arrays = pseudo_arrays(machine.X, machine.domains, GRID, seed=3)
-    made = moved_normals(machine.X, machine.domains, seed=3)
-    expected = pseudo_scores(machine.X, machine.domains, made, GRID)
+    bank = daco.NormalBank(machine.X, machine.domains)
+    arrays = pseudo_arrays(bank, machine, GRID, seed=3)
+    expected = bank_pseudo_scores(bank, GRID, seed=3)
     assert_equal(pseudo_scores_of(arrays, GRID), expected)
 
 
@@ -134,90 +136,70 @@ def test_a_run_of_three_clips_each_has_no_veto(tmp_path):
     assert daco.StudyResult.read(tmp_path / "run").viability.empty
 
 
-def test_the_veto_can_be_read_back():
-    found, _ = study_veto([("dev", "fan")], [scores()])
-    again = StudyVeto.from_dict(json.loads(json.dumps(found.to_dict())))
-    assert again.viability.excluded == found.viability.excluded
-    assert again.machines == found.machines
-    assert not again.viability.abstains
-    deaf, _ = study_veto([("dev", "fan")], [scores(low=0.52)])
-    nothing = Viability(
-        **{**vars(deaf.viability), "limit": float("nan"), "reasons": {}, "kept": np.ones(5, bool)}
-    )
-    silent = StudyVeto(nothing, {}, deaf.machines)
-    assert StudyVeto.from_dict(silent.to_dict()).viability.abstains
-
-
 # Which veto a choice obeys
 
 
-def viability_of(kept):
-    reasons = {name: "" for name, keep in zip(GRID, kept, strict=True) if not keep}
-    return Viability(tuple(GRID), np.array(kept), np.full(5, 0.8), 0.8, 0.8, 0.7, INJECTED, reasons)
-
-
 @pytest.mark.parametrize(
-    ("guard", "dev", "kept", "config", "rule"),
+    ("veto", "dev", "viable", "config"),
     [
-        ("dev", DEV, HEARS, "ldn-diff-K16", "guarded criterion"),
-        ("faults", DEV, HEARS, "ldn-ratio-K1", "criterion, label-free veto"),
-        ("both", DEV, HEARS, "ldn-ratio-K1", "criterion, both vetoes"),
-        ("dev", None, HEARS, "ldn-ratio-K1", "criterion in the pool"),
-        ("faults", None, HEARS, "ldn-ratio-K1", "criterion, label-free veto"),
-        ("both", None, HEARS, "ldn-ratio-K1", "criterion, label-free veto"),
-        ("faults", DEV, None, "ldn-ratio-K1", "criterion in the pool"),
-        ("both", DEV, None, "ldn-diff-K16", "guarded criterion"),
+        ("dev", DEV, VIABLE, "ldn-diff-K16"),
+        ("faults", DEV, VIABLE, "ldn-ratio-K1"),
+        ("both", DEV, VIABLE, "ldn-ratio-K1"),
+        ("dev", None, VIABLE, "ldn-ratio-K1"),  # of the pool
+        ("faults", None, VIABLE, "ldn-ratio-K1"),
+        ("both", None, VIABLE, "ldn-ratio-K1"),
+        ("faults", DEV, None, "ldn-ratio-K1"),  # of the pool
+        ("both", DEV, None, "ldn-diff-K16"),
     ],
 )
-def test_the_veto_that_is_asked_for_decides(guard, dev, kept, config, rule):
-    viability = None if kept is None else viability_of(kept)
-    found = decide(GRID, CRITERION, dev, guard=guard, viability=viability, floor=Floor(0.3, 0.01))
-    assert (found.config, found.rule) == (config, rule)
+def test_the_veto_that_is_asked_for_decides(veto, dev, viable, config):
+    grid = {"config": GRID, "crit_dev": CRITERION}
+    grid |= {} if dev is None else {"dev_omega": dev}
+    grid |= {} if viable is None else {"viable": viable}
+    assert grid_choice(grid, veto).config == config
 
 
 def test_an_unknown_veto():
     with pytest.raises(InputError, match="dev, faults, both"):
-        decide(GRID, CRITERION, DEV, guard="none")
-    with pytest.raises(InputError, match="dev, faults, both"):
         study("never-read.parquet", veto="label")
 
 
-def chosen(dev=DEV, **options):
+def chosen(label_free, veto, dev=DEV):
     grid = pd.DataFrame({"config": GRID, "dev_omega": dev, "crit_dev": CRITERION})
+    if label_free is not None and not label_free.viability.abstains:
+        grid["viable"] = ~grid["config"].isin(label_free.viability.excluded)
     nothing = pd.DataFrame(columns=["split", "machine", "config", "balance_ks"])
-    floor = {"mean": 0.3, "sd_of_mean_reused_clips": 0.01}
-    return study_choice(grid, nothing, floor=floor, **options)
+    return study_choice(grid, nothing, label_free=label_free, veto=veto)
 
 
-def test_a_choice_that_the_other_veto_cuts_is_warned_of():
-    veto, _ = study_veto([("dev", "fan")], [scores()])
-    found = chosen(veto=veto)
+def test_a_choice_that_the_other_veto_excludes_is_warned_of():
+    label_free, _ = study_veto([("dev", "fan")], [scores()])
+    found = chosen(label_free, "dev")
     assert found["chosen"]["config"] == "ldn-diff-K16"
     assert "excluded by the label-free veto" in found["warnings"][0]
     assert found["label_free_veto"]["picks"] == "ldn-ratio-K1"
-    veto, _ = study_veto([("dev", "fan")], [scores(low=0.8)])
+    label_free, _ = study_veto([("dev", "fan")], [scores(low=0.8)])
     dev = [*DEV[:4], 50.0]
-    found = chosen(veto=veto, guard="faults", dev=dev)
+    found = chosen(label_free, "faults", dev)
     assert found["chosen"]["config"] == "ldn-diff-K16"
     assert "excluded by the dev-score veto" in found["warnings"][0]
-    assert chosen(veto=veto, guard="both", dev=dev)["warnings"] == []
+    assert chosen(label_free, "both", dev)["warnings"] == []
 
 
 def test_an_abstaining_veto_guards_nothing_and_says_so():
     deaf = scores(low=0.5)
     deaf = PseudoScores(**{**vars(deaf), "auc": deaf.auc * 0 + 0.51, "pauc": deaf.pauc * 0 + 0.51})
-    veto, _ = study_veto([("dev", "fan")], [deaf])
-    assert veto.viability.abstains
-    found = chosen(veto=veto, guard="faults")
+    label_free, _ = study_veto([("dev", "fan")], [deaf])
+    assert label_free.viability.abstains
+    found = chosen(label_free, "faults")
     assert found["chosen"]["config"] == "ldn-ratio-K1"  # of the pool
-    assert "does not apply" in found["chosen"]["reason"]
     assert found["label_free_veto"]["chosen_passes"] is None
-    assert "abstains" in found["warnings"][0]
+    assert "abstains" in found["warnings"][-1]
     assert not any("label-free" in row["rule"] for row in found["rows"])
 
 
 def test_without_a_veto_nothing_of_it_is_said():
-    found = chosen()
+    found = chosen(None, "dev")
     assert found["label_free_veto"] is None
     assert found["warnings"] == []
     assert found["guard"] == "dev"
@@ -295,7 +277,12 @@ def named(full, readout="embedding", **metadata):
         (FAN, lambda f: [f, f], InputError, "another table has its faults"),
         (FAN, lambda f: f.select(fault="rub"), DataError, "clean rows"),
         (FAN, lambda f: FAN, DataError, "no column 'fault'"),
-        (FAN, lambda f: faults_of(table("fan", dim=9)), InputError, r"9 values \(bands: 1\)"),
+        (
+            FAN,
+            lambda f: faults_of(table("fan", dim=9)),
+            InputError,
+            "9 values, and 16",
+        ),
         (
             named(FAN, backbone="mn04"),
             lambda f: faults_of(FAN, backbone="logmel"),
@@ -326,69 +313,25 @@ def test_faults_are_read_in_the_readout_of_the_study_wherever_it_stands():
 
 
 def test_labels_have_no_way_into_a_choice_by_the_label_free_veto():
-    """Not even where what it leaves has no criterion."""
-    names, nan = ["ldn-mean-K4", "varmin-K4", "ldn-diff-K16"], float("nan")
-    kept, score = np.array([False, True, True]), np.full(3, 0.8)
-    veto = Viability(
-        tuple(names), kept, score, 0.8, 0.8, 0.7, INJECTED, {names[0]: "below the limit"}
-    )
+    """Not even where there is no criterion."""
+    names = ["ldn-mean-K4", "varmin-K4", "ldn-diff-K16"]
     for dev in ([10, 50, 90], [90, 50, 10]):
-        found = decide(names, [0.5, nan, nan], dev, guard="faults", viability=veto)
-        assert found.config == "varmin-K4"
-
-
-# Bands
-
-
-def banded(*names, bands=2, seed=0):
-    full = table(*names, seed=seed)
-    return daco.EmbeddingTable(
-        full.columns, full.matrices, {"bands": json.dumps({"embedding": bands})}
-    )
-
-
-def test_bands_of_the_readout_reach_scores_veto_and_grid():
-    dev, evaluation = banded("fan"), banded("saw", seed=1)
-    result = study(dev, evaluation, grid="frontier", workers=1)
-    grid = daco.frontier_grid(2)
-    assert result.grid["config"].tolist() == [config.name for config in grid]
-    (machine,) = machines_of(dev, "dev", name_domains([dev]))
-    bank = daco.NormalBank(machine.X, machine.domains, bands=2)
-    scores = next(m for m in result.machine_scores() if m.split == "dev")
-    np.testing.assert_array_equal(scores.scores[:, :-1], bank.score(machine.X_test, grid))
-    flat = daco.NormalBank(machine.X, machine.domains).score(machine.X_test, ["beam"])[:, 0]
-    assert not np.allclose(scores.of("beam"), flat)
-    made = moved_normals(machine.X, machine.domains)
-    expected = pseudo_scores(machine.X, machine.domains, made, grid, bands=2)
-    found = result.viability.query("split == 'dev'")["pseudo_score"]
-    np.testing.assert_allclose(found, 100 * expected.score)
-
-
-def test_the_same_vectors_in_other_bands_are_another_machine():
-    machines = [
-        machines_of(full, "dev", name_domains([full]))[0]
-        for full in (table("fan"), banded("fan"), banded("fan", bands=4))
-    ]
-    assert len({machine.fingerprint for machine in machines}) == 3
-
-
-def test_tables_of_different_bands_are_refused():
-    with pytest.raises(InputError, match="2 in the dev table and 4 in the eval table"):
-        study(banded("fan"), banded("saw", bands=4), grid=GRID, workers=1)
+        grid = {"config": names, "crit_dev": [float("nan")] * 3, "dev_omega": dev}
+        assert grid_choice(grid, "faults").config == "ldn-mean-K4"
 
 
 # Several runs
 
 
-def test_a_comparison_keeps_each_runs_veto_and_vote(run):
+def test_a_comparison_keeps_each_runs_veto_and_blend(run):
     found = compare_runs({"mine": run})
-    (vote,) = (row for row in run.selection["rows"] if row["rule"] == "vote")
+    (blend,) = (row for row in run.selection["rows"] if row["rule"] == "blend")
     scores = found.rules.set_index("rule")["eval_omega"]
-    assert scores["vote of all"] == vote["eval_omega"] > 50
+    assert scores["blend"] == blend["eval_omega"] > 50
     assert "criterion, label-free veto" in found.selection["rule"].tolist()
     picks = found.rules.set_index("rule")["config"]
     rows = {row["rule"]: row["config"] for row in run.selection["rows"]}
     assert picks["criterion, both vetoes"] == rows["criterion, both vetoes"]
-    other = study(table("fan", "pump"), table("valve"), grid=GRID, workers=1, veto="both")
+    other = study(table("fan", "pump"), table("valve"), grid=GRID, workers=1, veto="paper")
     notes = compare_runs({"mine": run, "other": other}).notes
-    assert "The runs chose under different vetoes: mine dev, other both." in notes
+    assert "The runs chose under different vetoes: mine both, other paper." in notes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from stores import START, add, verdict
 
-from daco.detector.reference import ReferenceScores
+from daco.detector.decision import ReferenceScores
 from daco.errors import InputError
 from daco.monitoring.adaptation import FEWEST, SLOW, Calibration
 from daco.monitoring.alarms import AlarmRule

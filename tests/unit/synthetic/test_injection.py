@@ -16,7 +16,7 @@ from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError
-from daco.method.pseudo_anomalies import injected
+from daco.synthetic.fault_tables import injected
 from daco.synthetic.faults import KINDS, LEVELS
 from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 

@@ -15,6 +15,7 @@ from scipy.stats import binom
 from daco.backbones.levels import levels_text
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
+from daco.data.views import Views
 from daco.detector.model import MachineModel
 from daco.detector.ranges import learn_ranges
 from daco.errors import DataError, NotEnoughClipsError
@@ -80,21 +81,21 @@ def test_what_notices_a_fault_is_said():
 
 
 def test_few_clips_and_too_many_false_alarms_are_said():
-    assert list(result(FOUND).cautions()) == [
+    assert list(result(FOUND).warnings()) == [
         "Each rate in target comes from 10 recordings: if 10 of 10 are caught, the true rate may "
         "still be 0.69."
     ]
     loud = result(FOUND, false_alarms=np.array([9, 1]))
-    assert "9 of 20 source recordings are caught without a fault" in list(loud.cautions())[1]
+    assert "9 of 20 source recordings are caught without a fault" in list(loud.warnings())[1]
 
 
 def test_recordings_of_another_machine_are_said_unless_some_are_in_the_model():
     other = result(FOUND, recorded=("pump (2024)",), in_model=0)
-    said = next(other.cautions())
+    said = next(other.warnings())
     assert said.startswith("The model is of press, but the recordings are of pump (2024).")
-    assert said in other.to_dict()["cautions"]
+    assert said in other.to_dict()["warnings"]
     for same in (result(FOUND, recorded=("pump",), in_model=3), result(FOUND, in_model=0)):
-        assert not any("The model is of" in each for each in same.cautions())
+        assert not any("The model is of" in each for each in same.warnings())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_the_name_of_the_machine_is_that_of_the_recordings(machine, year, record
 def test_a_model_that_cannot_do_without_a_normal_says_so():
     X, _ = normals()
     names = [f"{row}.wav" for row in range(40)]
-    options = {"machine": "press", "frontend": LOGMEL, "config": "beam-varmin-K4", "bands": 4}
+    options = {"machine": "press", "frontend": LOGMEL, "config": "varmin-K4"}
     model = MachineModel.fit(X[:5], ["source"] * 5, **options, clip_names=names[:5])
     with pytest.raises(NotEnoughClipsError) as caught:
         detection_rates(model, faults_of(range(5), X))
@@ -167,9 +168,9 @@ def alarm_without(model, row):
     """Whether the model alarms on one of its normals, which it does not have meanwhile."""
     stays = np.arange(len(model)) != row
     domains = np.array(model.domains)[model.clip_domains[stays]]
-    bank = NormalBank(model.embeddings[stays], domains, bands=model.bands)
+    bank = NormalBank(model.embeddings[stays], domains, views=model.views)
     found = bank.examine(model.embeddings[row : row + 1], model.config)
-    p_value = model.reference.p_values(found.scores[:, 0], found.weights)[0]
+    p_value = model.reference.p_values(found.scores, found.weights)[0]
     return p_value <= model.false_alarm_rate
 
 
@@ -195,7 +196,7 @@ def test_the_only_recording_of_a_domain_is_judged_by_the_other_domains():
     assert made.in_model == 2
     others = NormalBank(X[:49], domains[:49]).examine(X[49:], "raw-k1")
     weights = np.append(others.weights, [[0.0]], axis=1)
-    p_value = model.reference.p_values(others.scores[:, 0], weights)[0]
+    p_value = model.reference.p_values(others.scores, weights)[0]
     assert made.false_alarms[1] == (p_value <= model.false_alarm_rate)
 
 
@@ -277,12 +278,18 @@ def test_the_recordings_of_the_models_machine_are_taken():
         of_machine(table, "press")
 
 
-def test_bands_of_the_model_reach_the_bank_without_the_recording():
+def test_views_of_the_model_reach_the_bank_without_the_recording():
     X, domains = normals()
-    options = {"machine": "press", "frontend": LOGMEL, "config": "beam", "bands": 4}
-    model = MachineModel.fit(X, domains, **options)
-    made = detection_rates(model, faults_of([3], X))
+    views = Views(("mod", "cep"), (X.shape[1] - 2, 2))
+    model = MachineModel.fit(X, domains, machine="press", views=views)
+    made = detection_rates(model, two_readouts(faults_of([3], X), views))
     assert made.false_alarms.tolist() == [int(alarm_without(model, 3))]
+
+
+def two_readouts(table, views):
+    """The same vectors as two readouts."""
+    parts = zip(views.names, views.split(table.matrix()), strict=True)
+    return EmbeddingTable(table.columns, {name: part.copy() for name, part in parts}, {})
 
 
 def test_the_picture_shows_every_kind_and_names_the_clips():

@@ -24,8 +24,8 @@ from daco.experiments.figures.style import (
     show_reason,
     with_style,
 )
+from daco.experiments.grid_table import pivot_machines
 from daco.experiments.highlights import chosen_config
-from daco.method.grid_table import pivot_machines
 from daco.validation import Float64s, Indices
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from daco.experiments.figures.style import (
     shorten,
     with_style,
 )
-from daco.method.calibration import QuantileMap
+from daco.experiments.thresholds import QuantileMap
 from daco.method.config import ScoreConfig
 from daco.validation import Float64s
 
@@ -109,16 +109,16 @@ def _map_of(
         spread = (part if len(part) > 1 else base).std() + 1e-12
         return lambda scores: (scores - part.mean()) / spread
     own = QuantileMap.fit(part, signed=config.base.signed)
-    size, strength = len(part), config.prior_strength
+    size, strength = len(part), config.m
     return lambda scores: (size * own(scores) + strength * pooled(scores)) / (size + strength)
 
 
 def _base_title(config: ScoreConfig) -> str:
-    count = config.base.neighbours
-    if config.base.bandwise or config.base.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
+    count = config.k
+    if config.scorer not in ("knn", "ldn-ratio", "ldn-diff"):
         return f"base score ({config.base.name})"
-    if config.base.scorer != "knn":
-        return f"density-normalised distance ({config.base.scorer})"
+    if config.scorer != "knn":
+        return f"density-normalised distance ({config.scorer})"
     return "distance to the nearest normal" if count == 1 else f"distance to {count} normals"
 
 

@@ -1,7 +1,8 @@
-"""Scores of clips with their threshold, and the false-alarm rates that came of it."""
+"""Scores of clips with their thresholds, and the false-alarm rates that came of it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, StepPatch
 
-from daco.detector.thresholds import threshold_for
 from daco.errors import InputError
 from daco.experiments.figures.style import (
     ANOMALY,
@@ -28,9 +28,9 @@ from daco.experiments.figures.style import (
     system_looks,
     with_style,
 )
+from daco.experiments.grid_table import require_known
 from daco.experiments.highlights import false_alarm_rate, imbalances, shown_config
 from daco.experiments.veto import ROLES
-from daco.method.grid_table import require_known
 from daco.text import quantity
 from daco.validation import Float64s
 
@@ -94,7 +94,7 @@ def plot_distributions(
             Patch(facecolor=TRAIN, alpha=0.55, label="training normals"),
             Patch(facecolor=NORMAL, alpha=0.45, label="test normals"),
             Patch(facecolor="none", edgecolor=ANOMALY, linewidth=1.2, label="test anomalies"),
-            Line2D([], [], color=INK, linewidth=1.0, label="threshold"),
+            Line2D([], [], color=INK, linewidth=1.0, label="threshold of a clip of this domain"),
         ]
         figure.legend(handles=handles, loc="lower center", ncols=4)
     return figure
@@ -103,13 +103,15 @@ def plot_distributions(
 def draw_distribution(
     ax: Axes, machine: MachineScores, config: str, rate: float, title: str | None = None
 ) -> None:
-    """Draw one machine: a row of histograms for each domain, and the threshold through all."""
+    """Draw one machine: a row of histograms for each domain, with the threshold of its clips."""
     if config not in machine.configs:
         show_reason(ax, f"not scored with {config}")
         return
     own, scores = machine.own_of(config), machine.of(config)
-    threshold = threshold_for(config, own, machine.own_domains, rate)
-    edges = _edges(np.concatenate([own, scores, [threshold]]), config)
+    limits = {}
+    if config in machine.decided:
+        limits = machine.reference_of(config).domain_thresholds(rate)
+    edges = _edges(np.concatenate([own, scores]), list(limits.values()), config)
     rows = dict(reversed(scores_by_domain(machine, config).items()))  # from the bottom
     unknown = scores[machine.labels < 0]
     if len(unknown):
@@ -118,9 +120,10 @@ def draw_distribution(
         for kind, values in parts.items():
             _histogram(ax, values, edges, row, *_FILLS[kind])
         ax.axhline(row, color=MUTED, linewidth=0.7, zorder=3.5)
+        if name in limits:
+            ax.vlines(limits[name], row, row + 0.95, color=INK, linewidth=1.0, zorder=4)
         place: Any = ((0, row + 0.35), (-4, 0), ("axes fraction", "data"), "offset points")
         ax.annotate(name, *place, ha="right", va="center", color=MUTED, fontsize=7)
-    ax.axvline(threshold, color=INK, linewidth=1.0, zorder=4)
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(-0.06, len(rows))
     ax.yaxis.set_visible(False)
@@ -163,12 +166,12 @@ def _histogram(
     ax.add_artist(steps)  # not `ax.stairs`: the limits are known, and computing them is slow
 
 
-def _edges(values: Float64s, config: str) -> Float64s:
-    """Bins over all but the outermost scores and over the threshold, the last of `values`."""
+def _edges(values: Float64s, limits: Sequence[float], config: str) -> Float64s:
+    """Bins over all but the outermost scores, and over the thresholds."""
     if config.startswith("conf-"):
         return np.linspace(0.0, 1.0, _BINS + 1)
     low, high = np.quantile(values, [_TAIL / 2, 1 - _TAIL / 2])
-    low, high = min(low, values[-1]), max(high, values[-1])
+    low, high = min(low, *limits, low), max(high, *limits, high)
     room = 0.03 * (high - low) or 1.0
     return np.linspace(low - room, high + room, _BINS + 1)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -89,8 +90,8 @@ SPLITS = {
 }
 DOMAINS = {"source": Look("source", PALETTE["blue"]), "target": Look("target", PALETTE["orange"])}
 _SYSTEMS = {
-    "raw": Look("raw", INK, "o", "none", "--"),
-    "daco-m0": Look("calibrated, m=0", INK, "s", "full", "-"),
+    "raw": Look("raw, paper's rule", INK, "o", "none", "--"),
+    "daco-m0": Look("m=0, paper's rule", INK, "s", "full", "-"),
 }
 
 
@@ -103,10 +104,10 @@ METHODS = {
     "stack": Look("calibrated LDN", PALETTE["brown"], "P"),
     "varmin": Look("VarMin", PALETTE["plum"], ">"),
     "varmin-stack": Look("calibrated VarMin", PALETTE["plum"], "<"),
-    "band": Look("band by band", PALETTE["indigo"], "h"),
-    "band-stack": Look("calibrated band by band", PALETTE["indigo"], "d"),
-    "mixed": Look("mixtures and fusion", PALETTE["wine"], "*"),
-    "mixed-stack": Look("calibrated mixtures", PALETTE["wine"], "p"),
+    "blend": Look("blend", PALETTE["indigo"], "h"),
+    "blend-stack": Look("calibrated blend", PALETTE["indigo"], "d"),
+    "ext": Look("external scores", PALETTE["wine"], "*"),
+    "ext-stack": Look("calibrated external scores", PALETTE["wine"], "p"),
     "other": Look("other", MUTED, "X"),
 }
 """By kind of configuration; the published ones first, as they were."""
@@ -135,19 +136,21 @@ def look_of(config: str) -> Look:
 
 def _kind(config: ScoreConfig) -> str:
     stacked = "" if config.calibration is None else "-stack"
-    if config.base.bandwise:
-        return f"band{stacked}"
-    if config.base.scorer == "knn":
+    if config.scorer == "knn":
         return config.calibration or "raw"
-    if config.base.scorer.startswith(("ldn", "dldn")):
+    if config.scorer.startswith("ldn"):
         return "stack" if stacked else "ldn"
-    return ("varmin" if config.base.scorer.startswith("varmin") else "mixed") + stacked
+    return config.scorer + stacked
 
 
 def system_looks(systems: Iterable[str]) -> dict[str, Look]:
-    """The systems of a coverage table: raw, calibrated, and what else was chosen."""
-    names = dict.fromkeys(map(str, systems))
-    return {name: _SYSTEMS.get(name, Look(name, INK, "^", "full", "-.")) for name in names}
+    """The systems of a coverage table: two by the paper's rule, the others by p-values."""
+    names = list(dict.fromkeys(map(str, systems)))
+    others = [name for name in names if name not in _SYSTEMS]
+    markers = dict(zip(others, cycle("^vD*"), strict=False))
+    return {
+        name: _SYSTEMS.get(name) or Look(name, INK, markers[name], "full", "-.") for name in names
+    }
 
 
 def with_style(function: Callable[P, R]) -> Callable[P, R]:

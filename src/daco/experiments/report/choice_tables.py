@@ -10,19 +10,24 @@ import pandas as pd
 
 from daco.errors import ConfigError
 from daco.experiments.figures.style import look_of
+from daco.experiments.grid_table import viable_within
 from daco.experiments.report.table import TEXTS, ReportTable, known_columns
 from daco.experiments.tables import format_cell
 from daco.experiments.veto import ROLES
-from daco.method.choice import CRITERION_DIGITS
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
-from daco.method.selection import guarded_selection, viable_within
+from daco.method.config import PAPER_CONFIG, RAW_CONFIG, ScoreConfig
+from daco.method.selection import CRITERION_DIGITS, Rule, choose
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
 
 _SCORES = ("dev_omega", "eval_omega", "crit_dev")
 _DEV_VETO, _LABEL_FREE_VETO = "dev-score veto", "label-free veto"
-_GUARDS = {"dev": [_DEV_VETO], "faults": [_LABEL_FREE_VETO], "both": [_DEV_VETO, _LABEL_FREE_VETO]}
+_OBEYED = {
+    "paper": [_DEV_VETO],
+    "dev": [_DEV_VETO],
+    "faults": [_LABEL_FREE_VETO],
+    "both": [_DEV_VETO, _LABEL_FREE_VETO],
+}
 
 
 def selection_table(result: StudyTables) -> ReportTable:
@@ -47,6 +52,16 @@ def difference_table(result: StudyTables) -> ReportTable:
     ]
     names = ["against", "config", "delta", "low", "high", "loo_low", "loo_high", "method"]
     return ReportTable("differences", pd.DataFrame(rows, columns=names).dropna(axis=1, how="all"))
+
+
+def stability_table(result: StudyTables) -> ReportTable:
+    """What resamples of splits and clips would have picked."""
+    resamples = result.selection.get("resamples")
+    if not resamples:
+        return ReportTable("stability", pd.DataFrame())
+    rows = [{"config": name, "picked": n} for name, n in resamples["picks"].items()]
+    scores = _with_scores(result.grid, "crit_dev", "dev_omega", "eval_omega")
+    return ReportTable("stability", pd.DataFrame(rows).merge(scores, on="config", how="left"))
 
 
 # Configurations
@@ -102,23 +117,19 @@ def ldn_table(result: StudyTables) -> ReportTable:
     """E5: calibration against local density normalisation, and both."""
     frame = _with_scores(result.grid, *_SCORES).set_index("config", drop=False)
     local = [name for name in frame.index if _is_ldn(name)]
-    others = (RAW_CONFIG, "zscore-soft-k1", "ratio-soft-k1", DEFAULT_CONFIG)
+    others = (RAW_CONFIG, "zscore-soft-k1", "ratio-soft-k1", PAPER_CONFIG)
     frame = frame.loc[[*(name for name in others if local and name in frame.index), *local]]
     frame.insert(1, "method", [look_of(name).title for name in frame.index])
     return ReportTable("ldn", frame)
 
 
 def _is_ldn(name: str) -> bool:
-    """Local density normalisation, as it is, under the default's calibration, or published."""
+    """Local density normalisation, calibrated or not."""
     try:
         config = ScoreConfig.parse(name)
     except ConfigError:
         return False
-    if not config.base.scorer.startswith(("ldn", "dldn")):
-        return False
-    default = ScoreConfig(config.base, "conf", "soft", 0)
-    published = config.base.scorer in ("ldn-ratio", "ldn-diff") and not config.base.bandwise
-    return config.calibration is None or config == default or published
+    return config.scorer.startswith("ldn")
 
 
 # The two vetoes
@@ -132,7 +143,7 @@ def vetoes(result: StudyTables) -> dict[str, Any] | None:
     by_dev, label_free = _excluded(result)
     copied = ("basis", "limit", "median", "plain", "notes", "picks", "chosen_passes")
     return {
-        "obeyed": _GUARDS[result.selection.get("guard", "dev")],
+        "obeyed": _OBEYED[result.selection.get("guard", "both")],
         **{key: veto[key] for key in copied},
         "n_machines": len(veto["machines"]),
         "has_dev_veto": result.selection.get("veto") is not None,
@@ -186,7 +197,9 @@ def form_table(result: StudyTables) -> ReportTable:
     rows: dict[str, dict[str, Any]] = {}
     for delta in sorted(set(dev.max() - dev)):
         mask = viable_within(dev, delta)
-        pick = guarded_selection(grid, veto=mask)
+        kept = grid[mask]
+        table = {"config": kept["config"], "criterion": kept["crit_dev"]}
+        pick = choose(table, Rule.CRITERION).config
         rows.setdefault(pick, {"config": pick, "delta": delta, "count": int(mask.sum())})
     scores = known_columns(grid.loc[list(rows)], ["crit_dev", "dev_omega", "eval_omega"])
     note = ""

@@ -10,11 +10,11 @@ import numpy as np
 from daco.errors import ConfigError
 from daco.evaluation.intervals import larger_than_chance, too_few_machines
 from daco.experiments.analysis import complete_column, plain
+from daco.experiments.grid_table import oracle, random_expectation
 from daco.experiments.highlights import chosen_config, machines_of, shown_config
 from daco.experiments.report.table import TEXTS
 from daco.experiments.tables import format_cell
-from daco.method.config import DEFAULT_CONFIG, VOTE_CONFIG, ScoreConfig
-from daco.method.selection import oracle, random_expectation
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, ScoreConfig
 
 if TYPE_CHECKING:
     from daco.experiments.study_tables import StudyTables
@@ -39,7 +39,7 @@ def headline(result: StudyTables) -> dict[str, Any]:
     column = _MEASURES[measure] if measure else None
     scored = result.labelled if measure in ("eval", "dev") else result.per_machine
     machines = machines_of(scored, "eval" if measure == "eval" else "dev")
-    seeds = selection.get("seeds")
+    resamples = selection.get("resamples")
     return {
         "config": config,
         "shown": shown,
@@ -49,12 +49,12 @@ def headline(result: StudyTables) -> dict[str, Any]:
         "measure": measure,
         "value": _value(result, shown, column),
         "interval": chosen.get("interval") if measure == "eval" else None,
-        "seeds": seeds,
+        "resamples": resamples,
         "machines": machines,
         "comparison": _comparison(result, config, column) if column else [],
         "floor": (selection.get("floor") or {}).get("mean"),
         "warnings": list(selection.get("warnings") or []),
-        "reading": _reading(result, measure, config, seeds, len(machines)),
+        "reading": _reading(result, measure, config, len(machines)),
     }
 
 
@@ -62,16 +62,15 @@ def _reading(
     result: StudyTables,
     measure: str | None,
     config: str | None,
-    seeds: Mapping[str, Any] | None,
     n_machines: int,
 ) -> list[str]:
     """Sentences on what the numbers do and do not show."""
     selection = result.selection
     sentences: list[str] = []
     if measure == "eval":
-        if seeds:
-            default = _value(result, DEFAULT_CONFIG, "eval_omega")
-            sentences += below_default(seeds["n_seeds"], seeds["eval_omega"], default)
+        if resamples := selection.get("resamples"):
+            default = _value(result, PAPER_CONFIG, "eval_omega")
+            sentences += below_default(resamples["n"], resamples["eval_omega"], default)
         sentences += reading(selection, n_machines)
     if config is None:
         sentences.append(_TEXTS["no_choice"])
@@ -93,7 +92,7 @@ def _comparison(result: StudyTables, config: str | None, column: str) -> list[di
     by_rule = {row["rule"]: row for row in rows}
     last = {"crit_dev": ("smallest", "criterion"), "eval_omega": ("oracle", "oracle")}
     picks = [("chosen", config), ("dev pick", by_rule.get("dev score", {}).get("config"))]
-    picks.append(("fixed default", DEFAULT_CONFIG))
+    picks.append(("fixed default", PAPER_CONFIG))
     if column in last:
         role, rule = last[column]
         picks.append((role, by_rule.get(rule, {}).get("config")))
@@ -101,8 +100,8 @@ def _comparison(result: StudyTables, config: str | None, column: str) -> list[di
         {"role": role, "config": name, "value": _value(result, name, column)}
         for role, name in picks
     ]
-    vote = by_rule.get(VOTE_CONFIG, {}).get(column)
-    compared.insert(3, {"role": "vote of all", "config": VOTE_CONFIG, "value": vote})
+    blend = by_rule.get(DEFAULT_CONFIG, {}).get(column)
+    compared.insert(3, {"role": "blend of views", "config": DEFAULT_CONFIG, "value": blend})
     if column == "eval_omega":
         interval = (result.selection.get("chosen") or {}).get("interval")
         if config and interval:
@@ -161,8 +160,8 @@ def explain(config: str) -> str:
     text = f"Scores a clip by {parsed.base.words}."
     if parsed.calibration is None:
         return text
-    m, words = f"{parsed.prior_strength:g}", _TEXTS["calibrations"]
-    pooling = words["pooled" if parsed.prior_strength else "not_pooled"].format(m=m)
+    m, words = f"{parsed.m:g}", _TEXTS["calibrations"]
+    pooling = words["pooled" if parsed.m else "not_pooled"].format(m=m)
     calibrated = words[parsed.calibration].format(m=m, pooling=pooling)
     assigned = _TEXTS["assignments"].get(parsed.assignment, "")
     return f"{text} The score is then {calibrated}. {assigned}"
@@ -220,9 +219,9 @@ def _difference(delta: Mapping[str, Any], against: str, n_machines: int) -> str:
     return f"{subject}, a larger difference than the variation {noise} ({interval})."
 
 
-def below_default(n_seeds: int, mean: float | None, default: float | None) -> list[str]:
-    """A sentence where the choice scores less than the fixed default, averaged over seeds."""
+def below_default(n: int, mean: float | None, default: float | None) -> list[str]:
+    """A sentence where the picks of n resamples score less than the fixed default on average."""
     if mean is None or default is None or mean >= default:
         return []
     words = {"mean": format_cell(mean, ".1f"), "default": format_cell(default, ".1f")}
-    return [_TEXTS["below_default"].format(n_seeds=n_seeds, **words)]
+    return [_TEXTS["below_default"].format(n=n, **words)]

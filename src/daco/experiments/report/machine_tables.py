@@ -1,4 +1,4 @@
-"""Tables about machines: their metrics, balance, false-alarm rates, stability and cost."""
+"""Tables about machines: their metrics, balance, false-alarm rates and cost."""
 
 from __future__ import annotations
 
@@ -83,16 +83,6 @@ def coverage_table(result: StudyTables) -> ReportTable:
                 rows.append([ROLES.get(str(split), split), system, level, *pair, imbalance])
     names = ["split", "system", "nominal", "source", "target", "imbalance"]
     return ReportTable("coverage", pd.DataFrame(rows, columns=names))
-
-
-def stability_table(result: StudyTables) -> ReportTable:
-    """Other seeds and numbers of splits."""
-    table = result.stability
-    if not table.empty:
-        table = table.drop_duplicates(["seed", "n_splits"])
-    names = ["n_splits", "seed", "criterion_pick", "guarded_pick"]
-    names += ["guarded_eval_omega", "blind_eval_omega", "rho_criterion"]
-    return ReportTable("stability", known_columns(table, names))
 
 
 def baselines_table(result: StudyTables) -> ReportTable:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daco.detector.thresholds import supported_rate, threshold_for
-from daco.experiments.figures.scores import scores_by_domain
+from daco.detector.decision import is_anomalous
 from daco.experiments.figures.style import PALETTE, look_of, system_looks
 from daco.experiments.highlights import (
     false_alarm_rate,
@@ -22,10 +21,11 @@ from daco.experiments.highlights import (
 from daco.experiments.report import choice_tables, machine_tables
 from daco.experiments.report.headline import headline
 from daco.experiments.report.table import ReportTable
-from daco.validation import Float64s
+from daco.experiments.thresholds import supported_rate
+from daco.validation import Bools
 
 if TYPE_CHECKING:
-    from daco.experiments.study_tables import StudyTables
+    from daco.experiments.study_tables import MachineScores, StudyTables
 
 SCHEMA = 1
 
@@ -41,7 +41,7 @@ _MAKERS = (
     machine_tables.diagnostics_table,
     machine_tables.per_machine_table,
     machine_tables.coverage_table,
-    machine_tables.stability_table,
+    choice_tables.stability_table,
     machine_tables.baselines_table,
     choice_tables.ldn_table,
     choice_tables.statistics_table,
@@ -71,13 +71,13 @@ def summarise(
     dict
         ``headline`` (the first screen), ``study`` (machines and grid), ``points`` (a row per
         configuration, for the interactive picture) and their ``legend``, ``tables`` by name,
-        ``vetoes`` (what each of the two excludes), ``distributions`` (threshold and anomalous
+        ``vetoes`` (what each of the two excludes), ``distributions`` (thresholds and anomalous
         clips of each machine), ``shown_machines`` (a sentence, if not all are shown),
-        ``stability`` and ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
+        ``coverage`` in brief, ``missing`` (sentences) and ``provenance``.
     """
     tables = tables_of(result) if tables is None else tables
     sets = {"all": result.per_machine, "labelled": result.labelled}
-    copied = ("guard", "veto", "floor", "within_noise", "per_machine_blind")
+    copied = ("guard", "veto", "floor", "within_noise", "resamples", "per_machine_blind")
     points, legend = _points(result)
     summary = {
         "schema": SCHEMA,
@@ -97,7 +97,6 @@ def summarise(
         "tables": {name: table.as_dict() for name, table in tables.items()},
         "distributions": _distributions(result),
         "shown_machines": limit_note(result),
-        "stability": _stability(result),
         "coverage": _coverage(result),
         "missing": result.missing,
         "notes": list(result.stats.get("notes") or []),
@@ -136,52 +135,39 @@ def _points(result: StudyTables) -> tuple[list[Any], list[dict[str, str]]]:
 
 
 def _distributions(result: StudyTables) -> list[dict[str, Any]]:
-    """Per machine: its threshold under the shown configuration, and the shares above it."""
+    """Per machine: its thresholds under the shown configuration, and the anomalous clips."""
     config, rate = shown_config(result), false_alarm_rate(result)
     rows = []
     for machine in limit_machines(result).machine_scores():
-        if config not in machine.configs:
+        if config not in machine.decided:
             continue
-        threshold = threshold_for(config, machine.own_of(config), machine.own_domains, rate)
-        domains = scores_by_domain(machine, config)
+        anomalous = is_anomalous(machine.p_values(config), rate)
+        domains = sorted(set(machine.domains.tolist()) - {""})
         rows.append(
             {
                 "machine": machine.title,
                 "split": machine.split,
-                "threshold": threshold,
+                "thresholds": machine.reference_of(config).domain_thresholds(rate),
                 "supported_rate": supported_rate(machine.own_domains.tolist()),
                 "domains": [
-                    {"name": name, **{kind: _above(part[kind], threshold) for kind in part}}
-                    for name, part in domains.items()
+                    {"name": name, **_shares(machine, anomalous, name)} for name in domains
                 ],
-                "unlabelled": _above(machine.of(config)[machine.labels < 0], threshold),
+                "unlabelled": _share(anomalous[machine.labels < 0]),
             }
         )
     return rows
 
 
-def _above(scores: Float64s, threshold: float) -> dict[str, Any]:
-    """How many clips, and which share of them is above the threshold."""
-    return {"n": len(scores), "above": (scores > threshold).mean() if len(scores) else None}
+def _shares(machine: MachineScores, anomalous: Bools, domain: str) -> dict[str, Any]:
+    inside = machine.domains == domain
+    parts = {"normal": inside & (machine.labels == 0), "anomaly": inside & (machine.labels == 1)}
+    return {kind: _share(anomalous[clips]) for kind, clips in parts.items()}
 
 
-def _stability(result: StudyTables) -> dict[str, Any] | None:
-    """What other seeds would have picked, how often, and what the picks score."""
-    table = result.stability
-    if table.empty:
-        return None
-    table = table[table["kind"] == "seeds"]
-    guarded = bool(table["guarded_pick"].notna().any())
-    picks = table["guarded_pick" if guarded else "criterion_pick"].dropna()
-    scores = table["guarded_eval_omega"].dropna()
-    blind = table["blind_eval_omega"].dropna()
-    return {
-        "n_seeds": len(table),
-        "rule": "guarded criterion" if guarded else "criterion",
-        "picks": {str(name): int(count) for name, count in picks.value_counts().items()},
-        "scores": [scores.min(), scores.max()] if len(scores) else None,
-        "blind": {"mean": blind.mean(), "sd": blind.std()} if len(blind) > 1 else None,
-    }
+def _share(anomalous: Bools) -> dict[str, Any]:
+    """How many clips, and which share of them is anomalous."""
+    share = float(anomalous.mean()) if len(anomalous) else None
+    return {"n": len(anomalous), "anomalous": share}
 
 
 def _coverage(result: StudyTables) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ TEXTS: Mapping[str, Any] = tomllib.loads(
 )
 """Captions, titles and formats of all tables."""
 
-_CODES = {"config", "criterion_pick", "guarded_pick", "system"}  # names of configurations
+_CODES = {"config", "system"}  # names of configurations
 # In other columns a whole number is a float that lost its point in a file.
 _COUNTS = {"seed", "n_splits", "machines", "count"}
 

@@ -155,7 +155,7 @@ def _description(model: MachineModel) -> dict[str, Any]:
         "machine": model.machine,
         "config": model.config,
         "thresholds": model.thresholds,
-        "basis": model.basis_sentence(),
+        "basis": model.basis_sentence,
         "false_alarm_rate": model.false_alarm_rate,
         "domains": model.domain_sizes,
         "model_sha256": model.sha256,

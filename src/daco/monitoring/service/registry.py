@@ -17,9 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from daco.detector.modelcheck import MAX_FILE
-from daco.detector.modelfile import SUFFIX
-from daco.detector.reference import ReferenceScores
+from daco.detector.decision import ReferenceScores
+from daco.detector.modelfile import MAX_FILE, SUFFIX
 from daco.errors import DataError
 from daco.monitoring.service.schemas import ModelInfo
 from daco.monitoring.service.settings import MACHINE_ID, Settings

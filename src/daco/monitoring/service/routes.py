@@ -145,7 +145,7 @@ async def list_normals(
     """A page of the model's normals, the most suspicious first.
 
     `row` is that of `/normals/{index}`; `p_value` the share of the domain's normals that score as
-    high as this one; `remark` says what is suspicious. `daco update --remove` removes one.
+    high as this one; `warning` says what is suspicious. `daco update --remove` removes one.
     """
     rows = await service.pool.normals(machine.id)
     end = offset + limit

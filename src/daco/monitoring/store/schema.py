@@ -91,6 +91,9 @@ clips = sa.Table(
     sa.Column("more", sa.JSON(none_as_null=True)),
     sa.Column("state", sa.Text, nullable=False, server_default="normal"),
     sa.Column("basis", sa.Text, nullable=False, server_default=""),
+    sa.Column("views", sa.JSON, nullable=False, server_default="{}"),
+    sa.Column("extrapolated", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("supported_rate", sa.Double, nullable=False, server_default="0"),
     sa.Column("answer", sa.Text),
     sa.Index("daco_clips_by_arrival", "machine_id", "id"),
     # Covers the queries that count by time, so that they do not read the rows.

@@ -5,7 +5,7 @@ import { h, icon, put } from "./dom.js";
 import { TONES } from "./chart.js";
 import { answerRow } from "./people.js";
 import { createPlayer } from "./player.js";
-import { decision, duration, exactTime, isJudged, leastP, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
+import { decision, duration, exactTime, isJudged, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
 
 const NOT_KEPT = "The recording was not kept. The service keeps anomalous clips only, unless it runs with --keep-audio all.";
 const NOT_KNOWN = "The present model does not have this normal.";
@@ -36,7 +36,7 @@ export function createClipPanel({ onAnswer }) {
     put(element,
       h("div", { class: "clip-head" }, h("h2", { tabindex: "-1" }, clip.name), decision(clip)),
       h("p", { class: "muted" }, [exactTime(clip.received_at), duration(clip.seconds)].filter(Boolean).join(" \u00b7 ")),
-      verdict(clip, machine),
+      verdict(clip),
       reasons(clip),
       answer,
       h("div", { class: "players", onabsent: () => hint && hint.remove() }, ...players.map((player) => player.element)),
@@ -63,13 +63,13 @@ export function createClipPanel({ onAnswer }) {
   };
 }
 
-function verdict(clip, machine) {
+function verdict(clip) {
   const side = clip.score > clip.threshold ? "above" : "not above";
   if (!isJudged(clip)) return h("p", { class: "verdict" }, `Not judged: ${clip.state}. The score does not count.`);
   return h("p", { class: "verdict" },
     "Score ", h("b", { class: clip.alarm ? "anomalous" : "" }, scoreText(clip.score, clip.threshold)),
     `, ${side} the threshold ${thresholdText(clip.threshold)}. `,
-    oddness(clip.p_value, leastP(clip.domain_weights, machine.domains)),
+    oddness(clip),
     clip.basis && h("span", { class: "muted basis" }, ` The threshold is estimated ${clip.basis}.`));
 }
 

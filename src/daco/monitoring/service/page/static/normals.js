@@ -31,7 +31,7 @@ export function normalsSection(id) {
     const remove = h("button", { type: "button", class: "quiet", onclick: () => showRemoval(normal.name) }, "Remove\u2026");
     return h("tr", {}, h("td", {}, fileName(normal.name)), h("td", {}, normal.domain),
       h("td", {}, minus(normal.nearest_distance.toPrecision(3))), h("td", {}, normal.p_value.toFixed(2)),
-      h("td", {}, normal.remark), h("td", {}, remove));
+      h("td", {}, normal.warning), h("td", {}, remove));
   }
 
   function showRemoval(name) {

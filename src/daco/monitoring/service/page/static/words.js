@@ -79,9 +79,9 @@ export function anomalousOf({ clips, anomalous }) {
   return anomalous ? `${some} (${percent(anomalous / clips, 1)})` : some;
 }
 
-/** The p-value as a person would say it; `least` is the smallest the normals can support. */
-export function oddness(p, least) {
-  if (p <= least * 1.0001) {
+/** The p-value as a person would say it; below the supported rate it is only a limit. */
+export function oddness({ p_value: p, extrapolated, supported_rate: least }) {
+  if (extrapolated) {
     return `Odder than every known normal clip: at most about 1 in ${round(1 / least)} would sound this odd.`;
   }
   if (p >= 0.95) return "Very ordinary: nearly every normal clip sounds odder.";
@@ -94,13 +94,6 @@ function round(n) {
   return (Math.round(n / step) * step).toLocaleString("en");
 }
 
-/** The smallest p-value a clip with these domain weights can have. */
-export function leastP(weights, domains) {
-  let least = 0;
-  for (const [name, weight] of Object.entries(weights)) least += weight / ((domains[name] ?? 0) + 1);
-  return least;
-}
-
 const REASONS = {
   silent: ["Silent", "The microphone may be off, unplugged or far away. The score means little."],
   clipped: ["Clipped", "The recording is too loud for the microphone. Lower its gain, because distortion can look like a fault."],
@@ -110,7 +103,7 @@ const REASONS = {
   off: ["Off", "The clip is much quieter than every normal clip in all bands. The machine is off, or the microphone is far away."],
   range: ["Out of range", "No normal clip has this level. The loudness or the surroundings changed, or this is another machine. The clip is not judged."],
   score: ["Anomalous as well", "By the score alone the clip would be anomalous. A fault may be the cause."],
-  vote: ["Vote", "This many configurations call the clip anomalous by themselves."],
+  views: ["Views of the sound", "How unusual the clip is in each of them."],
   far: ["Far from all normals", "The clip is unlike all normals. Possible causes are a fault, another machine or microphone, or a new operating condition."],
 };
 
@@ -124,7 +117,7 @@ export function reason(text) {
 }
 
 /** What a list says of a clip: what somebody answered, or the first reason to mistrust its score. */
-export const tagOf = (clip) => clip.answer ?? clip.reasons.map((each) => reason(each).code).find((code) => code !== "vote");
+export const tagOf = (clip) => clip.answer ?? clip.reasons.map((each) => reason(each).code).find((code) => code !== "views");
 
 /** A file's name that loses its middle where room is short: names of clips differ at their ends. */
 export function fileName(path, attributes = {}) {
