@@ -51,7 +51,7 @@ dist: $(VENV)/.dist  ## wheel and source archive in dist/, checked in a new envi
 
 bench: $(READY)  ## the speed and memory tables of benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/big_bank.py
 	$(BIN)/python benchmarks/study.py
 
 $(READY): pyproject.toml constraints.txt

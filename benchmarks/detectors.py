@@ -27,9 +27,8 @@ from sklearn.svm import OneClassSVM
 import daco
 from daco.data.dcase import parse_name
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
-from daco.method.choice import choose
-from daco.method.config import DEFAULT_CONFIG, ScoreConfig, calibrations_of
-from daco.method.floor import choice_floor
+from daco.method.config import PAPER_CONFIG, ScoreConfig, calibrations_of
+from daco.method.selection import RESAMPLES, choose
 
 DETECTORS = {
     "IsolationForest": IsolationForest(),
@@ -38,6 +37,7 @@ DETECTORS = {
     "ECOD": ECOD(),
     "KNN": KNN(),
 }
+PYOD = ("ECOD", "KNN")
 SHARED = Path(os.environ.get("DACO_SHARED", Path(__file__).parents[2] / "shared"))
 
 
@@ -63,21 +63,23 @@ def main() -> None:
         for name, (X, domains, clips, clip_domains, labels) in machines.items():
             scorers = {} if detector is None else {label: detector}
             started = time.process_time()
-            bank = daco.NormalBank(X, domains, scorers=scorers)
+            higher = True if label in PYOD else None  # scikit-learn's classes tell
+            bank = daco.NormalBank(X, domains, scorers=scorers, scorer_higher_is_anomalous=higher)
             base = ScoreConfig.parse("raw-k1" if detector is None else f"ext-{label}").base
             grid = calibrations_of(base)
             names = [config.name for config in grid]
             metrics = grid_metrics(bank.score(clips, grid), labels, clip_domains).values
             scores = dict(zip(names, 100 * harmonic_mean(metrics, axis=1), strict=True))
             scored = time.process_time() - started
-            criterion = bank.balance(grid, splits)
-            floor = choice_floor(list(bank.domain_sizes.values()), splits, 0)
-            default = DEFAULT_CONFIG.replace("k1", base.code)
-            chosen = choose(names, criterion, floor, default=default).config
-            shown = [scores[names[0]], scores[default], scores[names[-1]], scores[chosen]]
+            balance = bank.exact_balance(grid, splits, n_resamples=RESAMPLES)
+            default = PAPER_CONFIG.replace("k1", base.code)
+            table = {"config": names, "criterion": balance.values}
+            choice = choose(table, resampled=balance.resampled, default=default)
+            shown = [scores[names[0]], scores[default], scores[names[-1]], scores[choice.config]]
+            chosen = choice.config.removesuffix("-" + base.code)
             cells = " ".join(f"{each:7.2f}" for each in shown)
             took = f"{scored:.1f} s + {time.process_time() - started - scored:.0f} s"
-            print(f"{label:20} {name:8} {cells}  {chosen.removesuffix('-' + base.code)}  {took}")
+            print(f"{label:20} {name:8} {cells}  {chosen}  {took}")
 
 
 if __name__ == "__main__":

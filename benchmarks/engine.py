@@ -1,21 +1,30 @@
-"""Cost of the method on one machine of the paper's size, and its growth with the bank.
+"""What the method costs: one machine of the paper's size, one clip, and a bank that grows.
 
-``make bench`` prints the tables of RESULTS.md: CPU time, one BLAS thread, best of 5 with the
-variants taking turns, so that a noisy clock hits all of them alike.
+::
+
+    python benchmarks/engine.py                          # everything
+    python benchmarks/engine.py --only machine clip      # some parts
+    python benchmarks/engine.py --sizes 1000 16000       # banks of these sizes
+
+CPU time of one BLAS thread, best of ``--repeats`` (9) with the variants taking turns, so that other
+work on the computer meets all of them alike. Ratios within one run are comparable between
+computers, milliseconds are not.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"  # before NumPy reads them
 
+import argparse
 import json
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -27,39 +36,39 @@ sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 from synthetic_machines import SyntheticMachine, synthetic_machine
 
 import daco
+from daco.detector.model import MachineModel
+from daco.detector.verdict import judge_embeddings
 from daco.evaluation.metrics import grid_metrics
+from daco.method import paper
+from daco.method.config import PAPER_CONFIG, blind_pool
 from daco.method.distances import unit_rows
-from daco.method.kernels import use_kernels
+from daco.method.selection import RESAMPLES
 
 GRID = daco.paper_grid()
+POOL = blind_pool()
 DIM = 768
+VIEWS = {"mod": 112, "mod60": 192, "env": 640, "cep": 40, "mn04": 384}
+PARTS = ("machine", "clip", "calls", "process", "fleet", "growth")
 
 
-def engine(machine: SyntheticMachine, n_splits: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Everything the paper does with one machine."""
+def everything(machine: SyntheticMachine, n_splits: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Metrics and criterion of one machine: everything the paper does with it."""
     bank = daco.NormalBank(machine.X, machine.domains)
     scores = bank.score(machine.X_test, GRID)
     metrics = grid_metrics(scores, machine.labels, machine.test_domains).values
     return metrics, bank.balance(GRID, n_splits)
 
 
-def textbook_path(machine: SyntheticMachine) -> tuple[np.ndarray, np.ndarray]:
-    """The same, one configuration at a time."""
-    import textbook
-    from sklearn.metrics import roc_auc_score
-
-    codes = (machine.domains == "target").astype(int)
+def everything_literally(machine: SyntheticMachine) -> tuple[np.ndarray, np.ndarray]:
+    """The same by `daco.method.paper`, one configuration at a time."""
+    codes, test_codes = ((x == "target") * 1 for x in (machine.domains, machine.test_domains))
+    bank, clips = paper.unit_rows(machine.X), paper.unit_rows(machine.X_test)
+    d_bank, d = paper.cosine_distances(bank, bank), paper.cosine_distances(clips, bank)
     metrics, criterion = [], []
     for config in GRID:
-        unit, query = textbook.unit(machine.X), textbook.unit(machine.X_test)
-        d_bank = textbook.distances(unit, unit)
-        scores = textbook.score(config, d_bank, textbook.distances(query, unit), codes)
-        row = []
-        for domain in ("source", "target"):
-            used = (machine.labels == 1) | (machine.test_domains == domain)
-            row.append(roc_auc_score(machine.labels[used], scores[used]))
-        metrics.append([*row, roc_auc_score(machine.labels, scores, max_fpr=0.1)])
-        criterion.append(textbook.split_ks(config, d_bank, codes, 10, 0).mean())
+        scores = paper.score(config, d_bank, d, codes)
+        metrics.append(paper.machine_metrics(scores, machine.labels, test_codes))
+        criterion.append(paper.criterion(config, d_bank, codes, 10, seed=0).mean())
     return np.array(metrics), np.array(criterion)
 
 
@@ -69,47 +78,121 @@ def products(unit: np.ndarray, query: np.ndarray) -> None:
     query @ unit.T
 
 
-def cpu(function, *arguments) -> float:
+def cpu(function: Callable[[], object]) -> float:
     start = time.process_time()
-    function(*arguments)
+    function()
     return time.process_time() - start
+
+
+def best_times(variants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The smallest CPU time of each; they take turns, after one run that compiles and caches."""
+    for run in variants.values():
+        run()
+    times = dict.fromkeys(variants, float("inf"))
+    for _ in range(repeats):
+        for name, run in variants.items():
+            times[name] = min(times[name], cpu(run))
+    return times
 
 
 def one_machine(repeats: int) -> None:
     machine = synthetic_machine("machine", 0, dim=DIM)
     unit, query = unit_rows(machine.X), unit_rows(machine.X_test)
 
-    def forced(kernels: str, n_splits: int = 10) -> None:
-        with use_kernels(kernels):
-            engine(machine, n_splits)
+    def new_bank() -> daco.NormalBank:
+        return daco.NormalBank(machine.X, machine.domains)
 
-    variants = {
-        "engine, numba": lambda: forced("numba"),
-        "engine, NumPy alone": lambda: forced("numpy"),
-        "the two products alone": lambda: products(unit, query),
-        "engine, numba, 30 splits": lambda: forced("numba", 30),
-        "engine, NumPy alone, 30 splits": lambda: forced("numpy", 30),
+    times = best_times(
+        {
+            "the two matrix products": lambda: products(unit, query),
+            "everything the paper does with it": lambda: everything(machine),
+            "its scores alone": lambda: new_bank().score(machine.X_test, GRID),
+            "its 10 splits alone": lambda: new_bank().balance(GRID, 10),
+            "200 splits, 51 configurations": lambda: new_bank().balance(GRID, 200),
+            "200 splits, 9 configurations": lambda: new_bank().balance(POOL, 200),
+            f"the same with {RESAMPLES} resamples": lambda: new_bank().exact_balance(
+                POOL, 200, n_resamples=RESAMPLES
+            ),
+        },
+        repeats,
+    )
+    limits = {
+        "everything the paper does with it": "4 x",
+        "200 splits, 51 configurations": "250 ms",
+        "200 splits, 9 configurations": "250 ms",
     }
-    for run in variants.values():
-        run()
-    times = {name: float("inf") for name in variants}
-    for _ in range(repeats):
-        for name, run in variants.items():
-            times[name] = min(times[name], cpu(run))
-    slow = cpu(textbook_path, machine)
-    fast, expected = engine(machine), textbook_path(machine)
+    fast, expected = everything(machine), everything_literally(machine)
+    times["everything by daco.method.paper"] = cpu(lambda: everything_literally(machine))
     agree = all(np.abs(a - b).max() < 1e-3 for a, b in zip(fast, expected, strict=True))
-    base = times["the two products alone"]
-    print("One machine: 990 + 10 train, 200 test, 768-d, 51 configurations, 10 splits, metrics.")
-    print(f"Textbook and engine agree within 1e-3: {agree}\n")
-    print("| path | CPU ms | x the products | x faster than the textbook |")
-    print("|---|---|---|---|")
-    for name, seconds in {"textbook": slow, **times}.items():
-        if "30" not in name:
-            print(f"| {name} | {1e3 * seconds:.1f} | {seconds / base:.1f} | {slow / seconds:.0f} |")
-    for name in ("numba", "NumPy alone"):
-        extra = (times[f"engine, {name}, 30 splits"] - times[f"engine, {name}"]) / 20
-        print(f"| an extra split, {name} | {1e3 * extra:.2f} | {extra / base:.2f} | |")
+    base = times["the two matrix products"]
+    print("One machine: 990 + 10 normals, 200 test clips, 768 values, 51 configurations, 10 splits")
+    print(f"and metrics. `daco.method.paper` and the bank agree within 1e-3: {agree}\n")
+    print("| | CPU ms | x the products | limit |\n|---|---|---|---|")
+    for name, seconds in times.items():
+        print(f"| {name} | {1e3 * seconds:.1f} | {seconds / base:.1f} | {limits.get(name, '')} |")
+
+
+def clips_of_views(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    return {name: (rng.normal(size=(n, dim)) + 1).astype(np.float32) for name, dim in VIEWS.items()}
+
+
+def one_clip(repeats: int) -> None:
+    """A clip against a bank of five views, and how soon a new bank can judge."""
+    rng = np.random.default_rng(0)
+    X, domains = clips_of_views(rng, 1000), ["source"] * 990 + ["target"] * 10
+    clip, first = clips_of_views(rng, 1), next(iter(VIEWS))
+    five, one = daco.NormalBank(X, domains), daco.NormalBank(X[first], domains)
+    model = MachineModel.fit(X, domains, machine="press")
+
+    def often(work: Callable[[], object]) -> Callable[[], object]:
+        return lambda: [work() for _ in range(20)]
+
+    def ready() -> None:
+        daco.NormalBank(X, domains).examine(clip, "blend")
+
+    times = best_times(
+        {
+            "one clip, `raw-k1`, one view": often(lambda: one.score(clip[first], "raw-k1")),
+            "one clip, `blend`": often(lambda: five.score(clip, "blend")),
+            "one clip, `blend` and weights": often(lambda: five.examine(clip, "blend")),
+            "one clip, verdict": often(lambda: list(judge_embeddings(model, clip, ["clip"]))),
+            "bank ready to judge (first clip included)": ready,
+            "model fitted": lambda: MachineModel.fit(X, domains, machine="press"),
+        },
+        repeats,
+    )
+    limits = {"one clip, verdict": "4", "bank ready to judge (first clip included)": "150"}
+    print(f"\n990 + 10 normals in five views of {', '.join(map(str, VIEWS.values()))} values.\n")
+    print("| | CPU ms | limit |\n|---|---|---|")
+    for name, seconds in times.items():
+        each = 50 * seconds if name.startswith("one clip") else 1e3 * seconds
+        print(f"| {name} | {each:.2f} | {limits.get(name, '')} |")
+
+
+def calls() -> None:
+    """Python calls and modules of one clip, from its vector to the verdict."""
+    rng = np.random.default_rng(0)
+    X, clip = rng.normal(size=(60, 16)) + 1, rng.normal(size=(1, 16))
+    print("\nOne clip from vector to verdict:\n")
+    print("| | calls | modules | of `daco.method` | limit |\n|---|---|---|---|---|")
+    for config in (PAPER_CONFIG, "raw-k1", "blend"):
+        model = MachineModel.fit(
+            X, ["source"] * 50 + ["target"] * 10, machine="press", config=config
+        )
+        list(judge_embeddings(model, clip, ["clip"]))
+        count: Counter[str] = Counter()
+
+        def record(frame, event, _, count=count) -> None:
+            if event == "call":
+                count[frame.f_globals.get("__name__", "")] += 1
+
+        sys.setprofile(record)
+        list(judge_embeddings(model, clip, ["clip"]))
+        sys.setprofile(None)
+        used = {name: n for name, n in count.items() if name.startswith("daco.")}
+        inside = sum(name.startswith("daco.method.") for name in used)
+        limit = "120, 12, 8" if config == PAPER_CONFIG else ""
+        print(f"| `{config}` | {sum(used.values())} | {len(used)} | {inside} | {limit} |")
 
 
 def fresh_process() -> None:
@@ -130,12 +213,13 @@ def fresh_process() -> None:
     ]
     imported, first = np.min(runs, axis=0)
     print(
-        f"\nFresh process: import daco {imported:.2f} s, first scoring and criterion {first:.2f} s."
+        f"\nNew process, elapsed: import daco {imported:.2f} s, first scores and criterion "
+        f"{first:.2f} s."
     )
 
 
 def _warm(_: int) -> None:
-    engine(synthetic_machine("warm", 1, 60, 10, 40, 8))
+    everything(synthetic_machine("warm", 1, 60, 10, 40, 8))
     time.sleep(0.5)  # so that every worker takes one
 
 
@@ -147,23 +231,25 @@ def fleet(n_machines: int = 15) -> None:
         best = float("inf")
         for _ in range(3):
             start = time.perf_counter()
-            list(pool.map(engine, machines))
+            list(pool.map(everything, machines))
             best = min(best, time.perf_counter() - start)
     print(
         f"\n{n_machines} machines x {len(GRID)} configurations, {workers} processes after warm-up, "
-        f"transfer included: {best:.2f} s."
+        f"transfer included, elapsed: {best:.2f} s."
     )
 
 
 def growth(sizes: list[int]) -> None:
     """Each size in its own process: the peak of memory never falls."""
-    print("\nGrowth with the bank (1 % target clips, 200 test clips, one core):\n")
-    print("| N | score, CPU s | criterion, CPU s | extra memory, MiB |")
-    print("|---|---|---|---|")
+    print("\nA growing bank (1 % target clips, 200 test clips, 51 configurations, 10 splits):")
+    print("\n| normals | scores, CPU s | criterion, CPU s | extra memory, MiB | limit |")
+    print("|---|---|---|---|---|")
     for size in sizes:
         command = [sys.executable, __file__, "--one-size", str(size)]
         row = json.loads(subprocess.check_output(command))
-        print(f"| {size:,} | {row['score']:.2f} | {row['balance']:.2f} | {row['extra']:.0f} |")
+        limit = "30 s, 400 MiB" if size == 16000 else ""
+        cells = f"{row['score']:.2f} | {row['balance']:.2f} | {row['extra']:.0f} | {limit}"
+        print(f"| {size:,} | {cells} |", flush=True)
 
 
 def peak_mib() -> float:
@@ -182,7 +268,7 @@ def one_size(n: int) -> None:
     X[-n_target:] += 0.3
     domains = np.array(["source"] * (n - n_target) + ["target"] * n_target)
     X_test = rng.standard_normal((200, DIM), dtype=np.float32) + 2
-    engine(synthetic_machine("warm", 1, 60, 10, 40, 8))
+    everything(synthetic_machine("warm", 1, 60, 10, 40, 8))
     before = peak_mib()
     start = time.process_time()
     bank = daco.NormalBank(X, domains)
@@ -196,18 +282,27 @@ def one_size(n: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 4000, 16000, 64000])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1000, 4000, 16000])
+    parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--one-size", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.one_size:
-        one_size(arguments.one_size)
+    given = parser.parse_args()
+    if given.one_size:
+        one_size(given.one_size)
         return
-    one_machine(arguments.repeats)
-    fresh_process()
-    fleet()
-    growth(arguments.sizes)
+    runs: dict[str, Callable[[], None]] = {
+        "machine": lambda: one_machine(given.repeats),
+        "clip": lambda: one_clip(given.repeats),
+        "calls": calls,
+        "process": fresh_process,
+        "fleet": fleet,
+        "growth": lambda: growth(given.sizes),
+    }
+    for part in given.only:
+        runs[part]()
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from daco.embedding.embed import embed_clips
 from daco.experiments.inputs import DomainNames, machines_of, read_table
 from daco.experiments.machine import Settings, run_machines, score_machine
 from daco.experiments.run import study
+from daco.method.criterion import PAPER_SPLITS
 
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
 DIM = 768
@@ -127,7 +128,7 @@ def write_machines(folder: Path, count: int) -> Path:
 def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> None:
     path = write_machines(folder, max(counts))
     print(f"bytes per clip in the table: {path.stat().st_size / (1200 * max(counts)):.0f}")
-    names, settings = DomainNames("source", "target"), Settings(CONFIGS)
+    names, settings = DomainNames("source", "target"), Settings(CONFIGS, n_splits=PAPER_SPLITS)
     for count in counts:
         machines = machines_of(read_table(path), "dev", names)[:count]
 

@@ -40,7 +40,7 @@ def save_model(path: Path, normals: int) -> None:
     X = np.concatenate([listener.embed_waveform(wave(rng), RATE).embeddings for _ in range(50)])
     X = np.concatenate([X + rng.normal(0, 0.01, X.shape) for _ in range(normals // 50)])
     domains = ["source"] * (normals - 10) + ["target"] * 10
-    model = MachineModel.fit(X, domains, machine="press", frontend=frontend, config="auto")
+    model = MachineModel.fit(X, domains, machine="press", frontend=frontend)
     model.save(path)
 
 
