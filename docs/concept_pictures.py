@@ -17,8 +17,7 @@ from notebook import DOCS, read_blocks, run_blocks
 
 import daco
 from daco.experiments.figures.style import DOMAINS, INK, MUTED, PALETTE, svg_bytes, with_style
-from daco.method.calibration import QuantileMap
-from daco.method.criterion import held_out_halves, ks_distance
+from daco.method import paper
 
 SAME_SCORE = 0.00105
 """A raw score that both maps show."""
@@ -36,18 +35,18 @@ def valve() -> tuple[np.ndarray, np.ndarray]:
 @with_style
 def draw_maps(X: np.ndarray, domains: np.ndarray) -> Figure:
     """Leave-one-out scores of each domain, and the quantile maps that they give."""
-    own = daco.NormalBank(X, domains).leave_one_out("raw-k1")[:, 0]
+    loo_scores = daco.NormalBank(X, domains).leave_one_out("raw-k1")[:, 0]
     figure, (left, right) = _two_panels()
     rng = np.random.default_rng(0)
     for row, (name, look) in enumerate(DOMAINS.items()):
-        scores = own[domains == name]
+        scores = loo_scores[domains == name]
         height = row + rng.uniform(-0.15, 0.15, len(scores))
         left.scatter(scores, height, s=14, color=look.colour, alpha=0.7, linewidths=0)
         left.plot([np.median(scores)] * 2, [row - 0.3, row + 0.3], color=INK, linewidth=1.5)
-        to_quantile = QuantileMap.fit(scores)
-        grid = np.linspace(0, 0.002, 400)
-        right.plot(grid, to_quantile(grid), color=look.colour, linestyle=("-", "--")[row])
-        at = float(to_quantile(SAME_SCORE))
+        grid = np.append(np.linspace(0, 0.002, 400), SAME_SCORE)
+        quantiles = paper.quantile_map(scores, grid, signed=False)
+        right.plot(grid[:-1], quantiles[:-1], color=look.colour, linestyle=("-", "--")[row])
+        at = float(quantiles[-1])
         right.plot(SAME_SCORE, at, "o", color=look.colour, markersize=5)
         right.annotate(
             f"{name}: {at:.2f}",
@@ -72,10 +71,7 @@ def draw_maps(X: np.ndarray, domains: np.ndarray) -> Figure:
 @with_style
 def draw_criterion(X: np.ndarray, domains: np.ndarray) -> Figure:
     """The largest gap between the domains in the first split, raw and calibrated."""
-    sizes = [int((domains == name).sum()) for name in DOMAINS]
-    order = np.argsort(domains, kind="stable")  # splits are of clips that are grouped by domain
-    held = np.zeros(len(X), bool)
-    held[order] = held_out_halves(sizes, 1)[0]
+    held = paper.held_out_halves((domains == "target").astype(int), n_splits=1, seed=0)[0]
     half = daco.NormalBank(X[~held], domains[~held])
     figure, panels = _two_panels()
     for axes, config in zip(panels, ("raw-k1", "conf-soft-m0-k1"), strict=True):
@@ -100,7 +96,7 @@ def _show_gap(axes: Axes, first: np.ndarray, second: np.ndarray) -> None:
     arrow = {"arrowstyle": "<->", "color": INK, "shrinkA": 0, "shrinkB": 0}
     axes.annotate("", (points[at], ends[0]), xytext=(points[at], ends[1]), arrowprops=arrow)
     axes.annotate(
-        f"KS {ks_distance(first, second):.2f}",
+        f"KS {paper.ks_distance(first, second):.2f}",
         (points[at], ends.mean()),
         ha="center",
         va="center",

@@ -60,7 +60,7 @@ WIDTH = 80
 ARTIFACTS = DOCS.parent / "tests" / "published" / "daco-experiments.zip"
 """The authors' artifacts; the archive holds one folder with its own name."""
 
-_FENCE = re.compile(r"^(?P<fence>```+)(?P<kind>\w*)$(?P<body>.*?)^(?P=fence)$", re.M | re.S)
+_FENCE = re.compile(r"^(?P<fence>```+)(?P<kind>[^`\n]*)$(?P<body>.*?)^(?P=fence)$", re.M | re.S)
 _NOT_RUN = re.compile(r"^% not run: .+\n\Z", re.M)
 _IMAGE = re.compile(r"\]\((?:\.\./)*images/([\w.-]+)\)")
 
@@ -133,7 +133,7 @@ def differences(page: Path) -> list[Difference]:
 def agrees(stated: str, printed: str) -> bool:
     """Whether an output is the stated one; ``...`` stands for anything.
 
-    Processors round differently: scores of the vote differ by up to 0.7 % with and without AVX-512.
+    Processors round differently: scores differ by up to 0.7 % with and without AVX-512.
     A number with decimals may therefore differ by 2 % or by two of its last digit, a percentage
     by 1, and the widths of columns and lines follow from the digits.
 
@@ -175,15 +175,13 @@ def unpack_artifacts(page: Path) -> None:
 def missing_package(page: Path) -> str | None:
     """A package that the page needs and daco does not, where it is not installed."""
     code = "\n".join(block.code for block in read_blocks(page.read_text(encoding="utf-8")))
-    needed = {"pyod": "from pyod", "torch": "evaluate_machines("}
-    return next(
-        (
-            name
-            for name, use in needed.items()
-            if use in code and not importlib.util.find_spec(name)
-        ),
-        None,
-    )
+    needed = {"pyod": "from pyod"}
+    missing = (name for name, use in needed.items() if use in code and not _is_installed(name))
+    return next(missing, None)
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
 
 
 def missing_pictures(page: Path) -> list[str]:
@@ -218,18 +216,18 @@ def _run_python(code: str, names: dict[str, Any]) -> str:
     with contextlib.redirect_stdout(printed), warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("always", DacoWarning)
-        warnings.showwarning = lambda message, kind, *_: print(_told(kind.__name__, message))
+        warnings.showwarning = lambda message, kind, *_: print(_message(kind.__name__, message))
         try:
             exec(compile(tree, "<page>", "exec"), names)
             value = None if shown is None else eval(compile(shown, "<page>", "eval"), names)
             if value is not None:
                 print(repr(value))
         except DacoError as error:
-            print(_told(type(error).__name__, error))
+            print(_message(type(error).__name__, error))
     return printed.getvalue()
 
 
-def _told(kind: str, message: object) -> str:
+def _message(kind: str, message: object) -> str:
     return textwrap.fill(
         f"{kind}: {message}", WIDTH, break_long_words=False, break_on_hyphens=False
     )
@@ -253,7 +251,7 @@ def _run_sh(code: str, background: contextlib.ExitStack) -> str:
         try:
             result = CliRunner().invoke(app, words[1:], env=plain, catch_exceptions=False)
         except DacoError as error:
-            printed.append(_told("error", error) + "\n")
+            printed.append(_message("error", error) + "\n")
             continue
         if result.exit_code != 0:
             raise RuntimeError(f"{line.strip()!r} ended with {result.exit_code}:\n{result.output}")
@@ -279,7 +277,7 @@ def _free_port() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _going_on(words: list[str]) -> Iterator[None]:
-    """A command of daco that serves until it is told to end; it has said where when this begins."""
+    """A command of daco that serves until it is stopped; it has printed its address when this begins."""
     command = [sys.executable, "-m", "daco.cli", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
