@@ -277,7 +277,7 @@ def _free_port() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _going_on(words: list[str]) -> Iterator[None]:
-    """A command of daco that serves until it is stopped; it has printed its address when this begins."""
+    """A command of daco that serves until it is stopped, once it has printed its address."""
     command = [sys.executable, "-m", "daco.cli", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

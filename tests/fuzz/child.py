@@ -26,7 +26,7 @@ for _folder in ("", "helpers"):
 
 from fuzz import mutator  # noqa: E402
 
-from daco.errors import DacoError  # noqa: E402
+from daco.errors import DacoError, ModelError  # noqa: E402
 
 Target = Callable[[bytes], object]
 
@@ -87,10 +87,25 @@ def _recording_judge(path: Path) -> Target:
 
 def _load_model(path: Path, data: bytes) -> None:
     from daco.detector.model import MachineModel
+    from daco.detector.modelfile import content_hash
 
     path.write_bytes(data)
-    loaded = MachineModel.load(path)
-    loaded.score(loaded.embeddings[:3])  # what is accepted must also work
+    try:
+        loaded = MachineModel.load(path)
+    except DacoError as error:
+        _check_reason(error)
+        raise
+    assert content_hash(vars(loaded)) == loaded.sha256
+    # What is accepted must also work.
+    loaded.score(loaded.embeddings[:3])
+    loaded.expected_rates(), loaded.warnings(), loaded.thresholds, loaded.basis_sentence
+
+
+def _check_reason(error: DacoError) -> None:
+    """Whatever the file holds, the reason is of the right kind and steers no terminal."""
+    assert isinstance(error, ModelError), f"not a ModelError: {error!r}"
+    assert str(error).isprintable()
+    assert len(str(error)) < 500
 
 
 def _manifest_reader(path: Path) -> Target:

@@ -245,7 +245,7 @@ def _change_shape(rng: Random, tensor: Stored) -> None:
         rng.choice(([rows, *old[1:]], [*old, 1], [1, *old], old[::-1], rng.choice(_ODD_SHAPES)))
     )
     count = math.prod(tensor.shape) * _BYTES[tensor.dtype]
-    if rng.random() < 0.9:
+    if count < 1 << 22 and rng.random() < 0.9:
         tensor.data = (tensor.data * (count // (len(tensor.data) or 1) + 1))[:count]
         tensor.data += bytes(count - len(tensor.data))
 

@@ -251,7 +251,7 @@ class MachineModel:
         made_with, here = self.provenance.get("scorers", {}), scorers_of(self._config)
         if made_with != here:
             raise ModelError(
-                f"The model was made with scorers of the packages {str(made_with)[:200]}. Here "
+                f"The model was made with scorers of the packages {made_with!r:.200}. Here "
                 f"they are {here}: install the same ones, or fit the model again."
             )
         domains = np.array(self.domains)[self.clip_domains]

@@ -96,6 +96,10 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
+def _is_count(value: Any) -> bool:
+    return is_whole(value, least=1) and value <= MAX_CLIPS
+
+
 def _is_range(value: Any) -> bool:
     return follows(value, [_is_number]) and len(value) == 2
 
@@ -129,9 +133,9 @@ _RANGES = {
 }
 _BASIS = {
     "kind": KINDS,
-    "clips": is_whole,
+    "clips": _is_count,
     "when": (None, _is_name),
-    "sessions": (None, is_whole),
+    "sessions": (None, _is_count),
     "support": (None, _is_number),
     "siblings": (None, _is_number),
 }
@@ -190,6 +194,7 @@ def check_fields(model: Mapping[str, Any]) -> None:
         except (TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{name} must be plain JSON in UTF-8: {error}.") from None
         require(follows(plain, field.rule), f"{name} cannot be {plain!r:.200}.")
+    require_bank_size(max(sizes["clips"] + sizes["new clips"], sizes["references"]))
     domains, views, frontend = model["domains"], model["views"], model["frontend"]
     every, several = list(range(len(domains))), f"of the {len(domains)} domains"
     require(0 < len(domains) <= MAX_DOMAINS, f"A model has 1 to {MAX_DOMAINS} domains.")
@@ -206,7 +211,6 @@ def check_fields(model: Mapping[str, Any]) -> None:
         require(known, f"There is no network {network.backbone!r:.60}.")
         count = len(frontend.views)
         require(count == len(views.names), f"The network has {count} views, the clips not.")
-    require_bank_size(sizes["clips"] + sizes["new clips"])
     needed = max(2, 1 + require_usable(model["config"]).k)
     if sizes["clips"] < needed:
         raise NotEnoughClipsError(

@@ -22,7 +22,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from daco.detector.modelfields import DTYPES, FIELDS, Value, canonical_json, follows
+from daco.detector.modelfields import DTYPES, FIELDS, MAX_CLIPS, Value, canonical_json, follows
 from daco.errors import ModelError
 from daco.files.remote import Location, is_remote
 
@@ -57,7 +57,7 @@ def content_hash(model: Mapping[str, Any]) -> str:
 def decode(data: bytes) -> tuple[dict[str, Any], str]:
     """Decode a model file: its fields, with the right types, and its hash, or a `ModelError`."""
     stored = _read_tensors(data)
-    if _MODEL not in stored or _HASH not in stored:
+    if _MODEL not in stored or _HASH not in stored or stored[_MODEL].ndim != 1:
         raise ModelError("not a model of daco. Give a file made by daco fit.")
     expected = stored.pop(_HASH).tobytes()
     digest = _digest(stored)
@@ -84,8 +84,11 @@ def decode(data: bytes) -> tuple[dict[str, Any], str]:
 
 def _split(stored: NDArray[Any]) -> tuple[str, ...]:
     """The texts of a tensor, each with a zero byte after it."""
+    data = stored.tobytes()
+    if stored.ndim != 1 or data.count(b"\0") > MAX_CLIPS:
+        raise ModelError(f"damaged: names of clips must be one row of at most {MAX_CLIPS:,}.")
     try:
-        *texts, rest = stored.tobytes().decode().split("\0")
+        *texts, rest = data.decode().split("\0")
     except UnicodeDecodeError:
         raise ModelError("damaged: the names of clips are not UTF-8 text.") from None
     if rest:
@@ -95,6 +98,8 @@ def _split(stored: NDArray[Any]) -> tuple[str, ...]:
 
 def _read_tensors(data: bytes) -> Tensors:
     """The tensors by name; safetensors compares their declarations with the size of the file."""
+    if int.from_bytes(data[:8], "little") > MAX_DESCRIPTION:
+        raise ModelError("not a model of daco, or damaged. Give a file made by daco fit.")
     try:
         declared = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
@@ -102,10 +107,13 @@ def _read_tensors(data: bytes) -> Tensors:
         raise ModelError(f"not a model of daco, truncated or damaged ({why}).") from None
     tensors = {}
     for name, tensor in declared:
-        if tensor["dtype"] not in DTYPES:
-            raise ModelError(f"not a model of daco, or damaged: tensors of {tensor['dtype']}.")
-        array = np.frombuffer(tensor["data"], DTYPES[tensor["dtype"]])
-        tensors[name] = array.reshape(tensor["shape"])
+        dtype, shape = tensor["dtype"], tensor["shape"]
+        if dtype not in DTYPES or len(shape) > 2 or max(shape, default=0) > MAX_FILE:
+            raise ModelError(
+                "not a model of daco, or damaged: a tensor must be a vector or a matrix of "
+                f"{', '.join(DTYPES)}. Got {dtype} {shape!s:.40}."
+            )
+        tensors[name] = np.frombuffer(tensor["data"], DTYPES[dtype]).reshape(shape)
     return tensors
 
 

@@ -332,20 +332,16 @@ def same_recordings(
     unit = unit_rows(np.asarray(clean, np.float64))
     bank = unit_rows(model.embeddings.astype(np.float64))
     alike = 1 - unit @ bank.T <= SAME
-    named = {name: row for row, name in enumerate(model.clip_names)}
-    for index, path in enumerate(paths):
-        if str(path) in named:
-            alike[index, named[str(path)]] = True
-    return [np.flatnonzero(row) for row in alike]
+    names, pairs = np.array(model.clip_names), zip(alike, paths, strict=True)
+    return [np.flatnonzero(row | (names == str(path))) for row, path in pairs]
 
 
 def require_frontend(model: MachineModel) -> None:
     """Raise `ModelError` for a model of embeddings that daco did not compute."""
     if model.frontend is None:
         raise ModelError(
-            "This model was fitted on embeddings of your own: daco cannot embed a recording with "
-            "a fault as its normals were embedded. Fit a model on recordings to measure what it "
-            "catches."
+            "This model was fitted on embeddings of your own, which daco cannot compute. Fit a "
+            "model on recordings to measure which faults it catches."
         )
 
 
@@ -360,8 +356,7 @@ def _alarms(
         away = np.unique(np.concatenate([same[index] for index in fold]))
         bank = model.bank
         if len(away):
-            stays = np.ones(len(model), bool)
-            stays[away] = False
+            stays = ~np.isin(np.arange(len(model)), away)
             bank = NormalBank(model.embeddings[stays], domains[stays], views=model.views)
         faulty = np.flatnonzero(np.isin(anomalies.origin, fold))
         queries = np.concatenate([anomalies.clean[fold], anomalies.vectors[faulty]])
