@@ -51,8 +51,7 @@ _QUERY_BYTES = 64 * 2**20
 class NormalBank:
     """Normal embeddings of one machine, scored by any number of configurations at once.
 
-    Distances and neighbour lists are computed once for each view. Results may differ by rounding
-    between processors, and between clips scored alone or together.
+    Distances and neighbour lists are computed once for each view. Results may differ by rounding.
 
     Parameters
     ----------
@@ -171,8 +170,7 @@ class NormalBank:
         ----------
         X : (n, D), or {view: (n, D)}
             One embedding per clip.
-        grid : configuration or sequence of configurations
-            Names, or :class:`ScoreConfig` objects.
+        grid : one or several configurations, or their names
         domains : n labels, optional
             The true domains. Only ``oracle`` configurations use them.
         scores : {label: (n,)}, optional
@@ -193,11 +191,7 @@ class NormalBank:
     def examine(self, X: Clips, config: str | ScoreConfig) -> ClipScores:
         """Compute scores, domain weights and nearest normals of clips of unknown domain.
 
-        Parameters
-        ----------
-        X : (n, D), or {view: (n, D)}
-        config : str or ScoreConfig
-            Not an ``oracle`` configuration.
+        X is as for `score`, and `config` any configuration that is not an ``oracle`` one.
         """
         plan = self._plan(config)
         refuse_oracle(plan.configs)
@@ -224,7 +218,7 @@ class NormalBank:
         ----------
         config : str or ScoreConfig
         siblings : "auto" or int
-            ``"auto"`` finds them by their distance; a number hides as many nearest clips.
+            ``"auto"`` finds them by distance; a number hides as many nearest clips.
         sessions : N texts, optional
             The session of each clip, ``""`` where it is not known.
         """
@@ -261,9 +255,8 @@ class NormalBank:
     def nearest(self, X: Clips) -> tuple[Indices, Float64s]:
         """Find the row of the most similar normal of each clip, (n,), and its distance, (n,)."""
         query = self._query(X)[:1]
-        parts = [
-            nearest_normals(self._distances(query, rows)[0]) for rows in self._blocks(len(query[0]))
-        ]
+        blocks = self._blocks(len(query[0]))
+        parts = [nearest_normals(self._distances(query, rows)[0]) for rows in blocks]
         index, distance = map(np.concatenate, zip(*parts, strict=True))
         return self._order[index], distance.astype(np.float64)
 
@@ -312,18 +305,15 @@ class NormalBank:
     ) -> Balance:
         """Compute the criterion in integers, as a `Balance`, for comparisons without rounding.
 
-        `sessions` has the recording session of each clip, ``""`` if unknown; clips of one session
-        are held out together. `n_resamples` adds the criterion of resampled splits and clips.
+        `sessions` has the recording session of each clip, ``""`` if unknown; they are held out
+        whole. `n_resamples` adds the criterion of resampled splits and clips.
         """
         return self._balance(grid, n_splits, seed, sessions, n_resamples)[0]
 
     def balance_and_uniformity(
         self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0, n_resamples: int = 0
     ) -> tuple[Balance, Float64s]:
-        """Compute the criterion, and how far held-out quantiles are from uniform, (len(grid),).
-
-        That is a KS distance; nan for configurations whose scores are not quantiles.
-        """
+        """Compute the criterion, and the KS distance of held-out quantiles from uniform, or nan."""
         return self._balance(grid, n_splits, seed, (), n_resamples, with_uniformity=True)
 
     def _balance(

@@ -33,20 +33,15 @@ from daco.errors import ConfigError
 from daco.text import suggestion
 from daco.validation import is_whole
 
-DEFAULT_CONFIG = "blend"
-"""The default of estimators, models, commands and the monitor."""
-
+DEFAULT_CONFIG = "blend"  # of estimators, models, commands and the monitor
 PAPER_CONFIG = "conf-soft-m0-k1"
 """Full per-domain equalisation: the paper's fixed a-priori default."""
-
-RAW_CONFIG = "raw-k1"
-"""Plain nearest neighbours, the baseline of calibration."""
+RAW_CONFIG = "raw-k1"  # plain nearest neighbours, the baseline of calibration
 
 NEIGHBOUR_SCORERS = ("knn", "ldn-ratio", "ldn-diff", "ldn-mean", "varmin")
 SCORERS = (*NEIGHBOUR_SCORERS, "blend", "ext")
 CALIBRATIONS = ("conf", "ratio", "zscore")
 ASSIGNMENTS = ("soft", "hard", "oracle")
-
 _NEVER_NEGATIVE = ("knn", "ldn-ratio")
 _STRENGTHS = (0, 10, 30, 100, 300)
 _LABEL = r"[A-Za-z][A-Za-z0-9_.]*"
@@ -199,8 +194,6 @@ class ScoreConfig:
     >>> config = ScoreConfig.parse("conf-soft-m30-k1")
     >>> config.calibration, config.m, config.family
     ('conf', 30, 'conf-soft')
-    >>> ScoreConfig("blend").name, ScoreConfig().name
-    ('blend', 'raw-k1')
     """
 
     scorer: str = "knn"
@@ -269,10 +262,7 @@ class ScoreConfig:
         if isinstance(name, ScoreConfig):
             return name
         if not isinstance(name, str):
-            raise ConfigError(
-                f"A configuration is a name such as {PAPER_CONFIG!r}. Got {name!r} "
-                f"({type(name).__name__}) instead."
-            )
+            raise ConfigError(f"A configuration is a name such as 'blend'. Got {name!r} instead.")
         config = _parse(name)
         if config is None or config.name != name:
             raise ConfigError(f"Unknown configuration {name!r}.{_hint(name, config)}")
@@ -291,9 +281,7 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
     if isinstance(configs, str | ScoreConfig):
         return [ScoreConfig.parse(configs)]
     if not isinstance(configs, Iterable):
-        raise ConfigError(
-            f"A grid is a sequence of configurations, for instance paper_grid(). Got {configs!r}."
-        )
+        raise ConfigError(f"A grid is a sequence of configurations. Got {configs!r}.")
     grid = [ScoreConfig.parse(config) for config in configs]
     if not grid:
         raise ConfigError("The grid is empty. Give at least one configuration name.")
