@@ -80,11 +80,14 @@ def published_study(folder: Path, *, clips: bool = True) -> StudyResult:
     write_json(PROVENANCE, folder / "run.json")
     if clips:
         (folder / "machines").mkdir()
+        (folder / "references").mkdir()
         places = tables["per_machine"][["split", "machine"]].drop_duplicates()
         for at, (split, machine) in enumerate(places.itertuples(index=False)):
             place = {"split": split, "machine": machine, "section": "00", "title": machine}
-            path = folder / "machines" / f"{split}_{machine}_section_00.npz"
-            np.savez(path, **place, **real_machine(("fan", "bearing")[at % 2]))
+            name = f"{split}_{machine}_section_00.npz"
+            arrays, decisions = real_machine(("fan", "bearing")[at % 2])
+            np.savez(folder / "machines" / name, **place, **arrays)
+            np.savez(folder / "references" / name, **decisions)
     return StudyResult.read(folder)
 
 
@@ -152,21 +155,25 @@ PROVENANCE: dict[str, Any] = {
 
 
 @cache
-def real_machine(name: str) -> dict[str, Any]:
-    """Scores of a real machine's clips under the paper's 51 configurations."""
+def real_machine(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Scores of a real machine's clips under the paper's 51 configurations, and references."""
     table = real_table(name)
     train = table.column("split") == "train"
     X, domains = table.matrix(), table.column("domain").astype(str)
     bank = daco.NormalBank(X[train], domains[train])
-    return {
-        "configs": np.array([config.name for config in paper_grid()]),
+    names = [config.name for config in paper_grid()]
+    arrays = {
+        "scored": np.array(names),
         "names": table.column("path")[~train].astype(str),
         "labels": table.column("label")[~train],
         "domains": domains[~train],
-        "scores": bank.score(X[~train], paper_grid()),
+        "scores": bank.score(X[~train], names),
+        "weights": bank.examine(X[~train], "raw-k1").weights,
         "own_domains": domains[train],
-        "own": bank.leave_one_out(paper_grid()),
+        "own": bank.leave_one_out(names),
     }
+    references = np.stack([bank.examine_normals(each).scores for each in names], axis=1)
+    return arrays, {"decided": np.array(names), "references": references}
 
 
 def _published(name: str) -> pd.DataFrame:

@@ -1,22 +1,23 @@
 """Configurations: one way to score a clip each. The name *is* the configuration.
 
-The grammar (``{}`` marks a number, ``|`` a choice)::
+The grammar (``{}`` marks what varies)::
 
-    raw-k{k}                            mean cosine distance to the k nearest normals
-    ldn-ratio-K{K}                      smallest distance over the density of the normal there
-    ldn-diff-K{K}                       smallest distance less that density, a sum over K neighbours
-    ldn-mean-K{K}                       the same with the mean over K neighbours
-    varmin-K{K}                         the same with a factor that is fitted to the normals
-    blend                               the mean of four of these over all views (daco.method.blend)
-    blend+{label}                       a blend with external detectors as further views
-    ext-{label}                         an external detector, or scores from elsewhere
-    conf-soft|hard|oracle-m{m}-<code>   per-domain quantile maps, prior strength m
-    ratio-soft|hard|oracle-<code>       divided by the domain's median
-    zscore-soft|hard|oracle-<code>      standardised in the domain
+    raw-k{k}                 mean cosine distance to the k nearest normals
+    ldn-ratio-K{K}           smallest distance over the density there
+    ldn-diff-K{K}            smallest distance less it, a sum over K neighbours
+    ldn-mean-K{K}            the same with the mean over K neighbours
+    varmin-K{K}              the same with a factor fitted to the normals
+    blend                    the mean of four of these over all views
+    blend+{label}            a blend with external detectors as views
+    ext-{label}              an external detector, or scores from elsewhere
+    conf-{a}-m{m}-<code>     per-domain quantile maps, prior strength m
+    ratio-{a}-<code>         divided by the domain's median
+    zscore-{a}-<code>        standardised in the domain
 
-The ``<code>`` of a base score is its name, except for ``k{k}`` (``raw-k{k}``) and ``ldnK{K}``
-(``ldn-ratio-K{K}``). ``ratio`` needs scores that are never negative. ``oracle`` reads the true
-domain of a test clip; it is a diagnostic and is part of no grid.
+The assignment ``{a}`` is ``soft``, ``hard`` or ``oracle``, which reads the true domain of a test
+clip, as a diagnostic; it is part of no grid. The ``<code>`` of a base score is its name, except for
+``k{k}`` (``raw-k{k}``) and ``ldnK{K}`` (``ldn-ratio-K{K}``). ``ratio`` needs scores that are never
+negative.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ are more anomalous. Six source normals, four target normals and two new clips:
 >>> from daco.method.config import ScoreConfig
 >>> angles = np.deg2rad([0, 2, 5, 9, 14, 20, 50, 55, 65, 80, 30, 60])
 >>> clips = unit_rows(np.column_stack([np.cos(angles), np.sin(angles)]))
->>> codes, distances = np.array([0] * 6 + [1] * 4), cosine_distances(clips, clips[:10])
+>>> codes, distances = np.repeat([0, 1], [6, 4]), cosine_distances(clips, clips[:10])
 >>> d_bank, d = distances[:10], distances[10:]
 >>> loo, scores = base_scores("knn", 1, d_bank, d)
 >>> weights = domain_weights("soft", d, codes, T=np.median(loo))
->>> calibrated = calibrated_scores("conf", 0, loo, scores, codes, weights, signed=False)
+>>> calibrated = calibrated_scores("conf", 0, loo, scores, codes, weights, False)
 >>> scores.round(4), weights[0].round(2), calibrated.round(2)
 (array([0.0152, 0.0038]), array([1., 0.]), array([0.96, 0.4 ]))
->>> grid = [ScoreConfig.parse(name) for name in ("raw-k1", "conf-soft-m0-k1", "ldn-diff-K1")]
->>> criteria = [criterion(config, d_bank, codes, n_splits=10, seed=0).mean() for config in grid]
+>>> grid = list(map(ScoreConfig.parse, ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K1"]))
+>>> criteria = [criterion(each, d_bank, codes, 10, seed=0).mean() for each in grid]
 >>> dev_scores = [58.7, 56.3, 50.4]  # official scores of the development machines
 >>> np.round(criteria, 2).tolist(), viable(dev_scores).tolist()
 ([0.77, 0.75, 0.72], [True, True, False])
