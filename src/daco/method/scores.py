@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.method.config import Base
-from daco.method.distances import BankDistances
+from daco.method.distances import NOISE_ULPS, BankDistances
 from daco.validation import Bools, Floats, Indices
 
 BaseScores = dict[Base, Floats]
@@ -97,7 +97,8 @@ class BankView:
             return density  # there is no further neighbour
         # Where the clip is one of the K nearest, the next one takes its place.
         change = ascending[:, base.k, None] - distances
-        change[distances > ascending[:, base.k - 1, None]] = 0
+        rounding = NOISE_ULPS * np.finfo(distances.dtype).eps  # of products of another shape
+        change[distances > ascending[:, base.k - 1, None] + rounding] = 0
         summed = np.maximum(self.distances.lists(base.k).sums(base.k), DENSITY_FLOOR)[:, None]
         return density * (np.maximum(summed + change, DENSITY_FLOOR) / summed)
 

@@ -53,7 +53,7 @@ class TestJudging:
         np.testing.assert_array_equal(alarms, decision < 0)
         np.testing.assert_array_equal(alarms, p_values <= 0.1)
         order = np.argsort(decision)
-        assert (np.diff(p_values[order]) >= 0).all()
+        assert (np.diff(p_values[order]) >= -1e-15).all()  # a logarithm rounds
         assert alarms[-20:].all()
         assert alarms[:120].mean() < 0.25
 
