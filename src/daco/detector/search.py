@@ -161,6 +161,7 @@ def _results(names: Sequence[str], choice: Choice) -> dict[str, Any]:
         spread = choice.balance.splits[: len(names)].std(axis=1)
         rank = np.argsort(np.argsort(mean, kind="stable")) + 1.0
         resampled = choice.balance.resampled[: len(names)]
+        resampled = resampled[:, np.isfinite(resampled).all(axis=0)]
         if resampled.size:
             winners = resampled.argmin(axis=0)
             agreement = np.bincount(winners, minlength=len(names)) / len(winners)
