@@ -45,9 +45,7 @@ def ray_cluster(**head):
 
 def _started(kind, head):
     for attempt in (1, 2, 3):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = _free_port()
         try:
             options = {**head, "include_dashboard": False, "ray_client_server_port": port}
             made = kind(initialize_head=True, head_node_args=options)
@@ -59,6 +57,15 @@ def _started(kind, head):
         made.client_port = port
         return made
     raise AssertionError
+
+
+def _free_port():
+    """A free port below those that systems give out: no other part of a cluster may get it."""
+    for port in range(11000 + os.getpid() % 9000, 20000):
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port below 20000 is free")
 
 
 @contextlib.contextmanager
