@@ -6,10 +6,6 @@ import hashlib
 import io
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
 import zipfile
 
 import pytest
@@ -21,7 +17,7 @@ from daco.backbones.weights import SOURCES
 from daco.commands.download import download
 from daco.data.sources import read_clips
 from daco.errors import DownloadError, InputError, WeightsError
-from daco.files.download import HostUnreachableError, WeightSource, fetch
+from daco.files.download import WeightSource
 from daco.files.zenodo import RECORDS
 
 WEIGHTS = random.Random(1).randbytes(300_000)
@@ -42,10 +38,9 @@ def server(monkeypatch):
         source = WeightSource(
             name="beats",
             file_name="beats.pt",
-            urls=(running.add("/beats.pt", WEIGHTS),),
+            url=running.add("/beats.pt", WEIGHTS),
             sha256=hashlib.sha256(WEIGHTS).hexdigest(),
             licence="MIT",
-            size=len(WEIGHTS),
         )
         monkeypatch.setitem(SOURCES, "beats", source)
         yield running
@@ -125,11 +120,11 @@ def test_a_dry_run_fetches_no_weights(server):
 
 def test_offline_says_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setenv("DACO_ZENODO_API", f"http://127.0.0.1:{unused_port()}/api")
-    with pytest.raises(HostUnreachableError, match=r"Cannot reach 127\.0\.0\.1.*DACO_ZENODO_API"):
+    with pytest.raises(DownloadError, match=r"Cannot reach 127\.0\.0\.1.*DACO_ZENODO_API"):
         run("dataset", "--year", 2026, tmp_path / "data")
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{unused_port()}")
     with pytest.raises(
-        HostUnreachableError, match=r"Cannot reach zenodo\.org.*HTTPS_PROXY.*--weights FILE.*DACO_W"
+        DownloadError, match=r"Cannot reach zenodo\.org.*HTTPS_PROXY.*--weights FILE.*DACO_W"
     ):
         run("weights", "panns")
 
@@ -170,14 +165,6 @@ def test_a_kept_archive_is_unpacked_without_fetching(records, tmp_path):
     assert fetched_archives(records) == []
 
 
-def test_a_disk_that_is_too_small_is_noticed_before(records, tmp_path, monkeypatch):
-    usage = type("Usage", (), {"free": 10})
-    monkeypatch.setattr("daco.files.download.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(DownloadError, match=r"The data set \(4 archives\) needs"):
-        run("dataset", "--year", 2026, tmp_path)
-    assert fetched_archives(records) == []
-
-
 def test_a_dry_run_shows_the_table_and_changes_nothing(records, tmp_path):
     output = run("dataset", "--year", 2026, tmp_path / "data", "--dry-run")
     assert "eval_data_Sander_train.zip" in output
@@ -193,19 +180,14 @@ def test_a_machine_deleted_by_hand_is_fetched_again(records, tmp_path):
     assert len(list((tmp_path / "dcase2026t2").rglob("*.wav"))) == 2
 
 
-def test_an_archive_that_the_record_replaced_is_fetched_and_collides_visibly(records, tmp_path):
+def test_an_archive_that_the_record_replaced_is_fetched_again(records, tmp_path):
     command = ("dataset", "--year", 2026, tmp_path, "--machine", "Sander", "--split", "train")
     run(*command)
     longer = archive("Sander", "train", extra=["Sander/attributes_00.csv"])
     records.add_record(RECORDS[2026]["train"], {"eval_data_Sander_train.zip": longer})
-    wav = next((tmp_path / "dcase2026t2").rglob("*.wav"))
-    wav.write_bytes(b"mine".ljust(wav.stat().st_size))
-    with pytest.raises(DownloadError, match="1 of 1 archive failed"):
-        run(*command)
-    assert wav.read_bytes().startswith(b"mine")
-    run(*command, "--overwrite")
-    assert wav.read_bytes().startswith(b"RIFF")
-    assert fetched_archives(records) == ["eval_data_Sander_train.zip"] * 2  # the zip was kept
+    run(*command)
+    assert len(list((tmp_path / "dcase2026t2").rglob("attributes_00.csv"))) == 1
+    assert fetched_archives(records) == ["eval_data_Sander_train.zip"] * 2
 
 
 def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
@@ -216,9 +198,10 @@ def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
         RECORDS[2026]["test"],
         {"eval_data_Sander_test.zip": archive("Sander", "test", extra=["../../evil"])},
     )
-    with pytest.raises(DownloadError, match="2 of 4 archives failed"):
+    with pytest.raises(DownloadError, match="1 of 4 archives failed"):
         run("dataset", "--year", 2026, tmp_path / "data")
-    assert not list(tmp_path.rglob("evil"))
+    (stray,) = tmp_path.rglob("evil")  # zipfile keeps it below the folder
+    assert stray.is_relative_to(tmp_path / "data" / "dcase2026t2" / "eval_data")
     raw = tmp_path / "data" / "dcase2026t2"
     assert {path.parent.parent.name for path in raw.rglob("*.wav")} == {"ToyCar", "Sander"}
     records.routes[route].body = good
@@ -245,28 +228,3 @@ def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
 def test_a_users_mistake_is_told(records, arguments, message):
     with pytest.raises(InputError, match=message):
         run(*arguments)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
-def test_a_killed_download_is_continued(server, tmp_path):
-    url = server.add("/slow", WEIGHTS, drip=0.0002)
-    checksum = "sha256:" + hashlib.sha256(WEIGHTS).hexdigest()
-    script = (
-        "import sys, pathlib; from daco.files import download; download._CHUNK = 100;"
-        "download.fetch(sys.argv[1:2], pathlib.Path(sys.argv[2]), sys.argv[3])"
-    )
-    path = tmp_path / "file"
-    part = tmp_path / "file.part"
-    process = subprocess.Popen([sys.executable, "-c", script, url, str(path), checksum])
-    give_up = time.monotonic() + 60
-    while not (part.exists() and part.stat().st_size) and time.monotonic() < give_up:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    have = part.stat().st_size
-    assert 0 < have < len(WEIGHTS)
-    assert not path.exists()
-    server.routes["/slow"].drip = 0.0
-    assert fetch([url], path, checksum).status == "resumed"
-    assert path.read_bytes() == WEIGHTS
-    assert server.ranges() == [None, f"bytes={have}-"]

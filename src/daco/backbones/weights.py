@@ -28,9 +28,9 @@ SOURCES: dict[str, WeightSource] = {
         WeightSource(
             name="beats",
             file_name="BEATs_iter3_plus_AS2M.pt",
-            urls=(
+            url=(
                 "https://huggingface.co/datasets/Bencr/beats-checkpoints/resolve/main/"
-                "BEATs_iter3_plus_AS2M.pt",
+                "BEATs_iter3_plus_AS2M.pt"
             ),
             sha256="d43cbfad4d7b56381c061d7a24774f908d4d94c72961f6eb1d9090ff18cd8d34",
             licence="MIT",
@@ -38,9 +38,9 @@ SOURCES: dict[str, WeightSource] = {
         WeightSource(
             name="eat",
             file_name="model.safetensors",
-            urls=(
+            url=(
                 "https://huggingface.co/worstchan/EAT-base_epoch30_pretrain/resolve/main/"
-                "model.safetensors",
+                "model.safetensors"
             ),
             sha256="8623072d09aac4f3ad1168b4fed3a24e4f68fe1da25b9fe733375efb237e5f48",
             licence="MIT",
@@ -48,20 +48,19 @@ SOURCES: dict[str, WeightSource] = {
         WeightSource(
             name="panns",
             file_name="Cnn14_16k_mAP=0.438.pth",
-            urls=("https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",),
+            url="https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",
             sha256="e2ee543a27919542c2ea03eabaa70b24dcd4e6c8e05621de6b67a94e4c5058e6",
             licence="CC-BY-4.0",
         ),
         WeightSource(
             name="mn04",
             file_name="mn04_as_mAP_432.pt",
-            urls=(
+            url=(
                 "https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/"
-                "mn04_as_mAP_432.pt",
+                "mn04_as_mAP_432.pt"
             ),
             sha256="899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c",
             licence="MIT",
-            size=4_066_513,
         ),
     )
 }
@@ -96,7 +95,7 @@ def find_weights(name: str, explicit: str | os.PathLike[str] | None = None) -> P
         )
     raise WeightsError(
         f"{name!r} needs the file {source.file_name}, which is not in {folder}. Run "
-        f"`daco download weights {name}`, or fetch {source.urls[0]} on another computer and give "
+        f"`daco download weights {name}`, or fetch {source.url} on another computer and give "
         f"the file as weights (--weights), or its folder in {WEIGHTS_DIR_VARIABLE}."
     )
 

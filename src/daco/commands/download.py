@@ -20,14 +20,6 @@ from daco.text import quantity, suggestion
 if TYPE_CHECKING:
     from daco.files.zenodo import Archive
 
-_STATUS = {
-    "present": "was already there",
-    "fetched": "fetched",
-    "resumed": "fetched (continued)",
-    "installed": "installed",
-}
-
-
 class What(StrEnum):
     """What can be downloaded."""
 
@@ -62,9 +54,6 @@ def download(
         ),
     ] = None,
     keep_archives: Annotated[bool, flag("--keep-archives", "Keep the zip files.")] = False,
-    overwrite: Annotated[
-        bool, flag("--overwrite", "Replace existing files that differ from the data set.")
-    ] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
         Path | None,
@@ -73,14 +62,14 @@ def download(
 ) -> None:
     """Fetch weights or a DCASE data set, check them, and unpack the data set.
 
-    After an interruption the same command continues. The weights go to
+    After an interruption the same command fetches what is missing. The weights go to
     DACO_WEIGHTS_DIR, by default the user's cache. DACO_ZENODO_API names a mirror of Zenodo's API.
     """
     if what is What.WEIGHTS:
-        if year is not None or machine or split or keep_archives or overwrite:
+        if year is not None or machine or split or keep_archives:
             raise InputError(
-                "--year, --machine, --split, --keep-archives and --overwrite belong to a data "
-                "set. For weights, give a name alone."
+                "--year, --machine, --split and --keep-archives belong to a data set. For "
+                "weights, give a name alone."
             )
         _weights(target, weights, dry_run)
         return
@@ -96,27 +85,33 @@ def download(
     _show_plan(console, year, plan)
     if dry_run:
         return
+    present = sum(archive.is_unpacked for archive in plan)
     with progress_bars(Output(stderr=True), of_bytes=True) as report:
 
-        def show(archive: Archive, phase: str, done: int, total: int | None) -> None:
-            report(f"{phase} {archive.machine} {archive.split}", done, total)
+        def show(archive: Archive, done: int, total: int | None) -> None:
+            report(f"{archive.machine} {archive.split}", done, total)
 
-        result = download_dataset(plan, keep_archives, overwrite, show)
-    for name, reason in result.failed:
+        failed = download_dataset(plan, keep_archives, show)
+    for name, reason in failed.items():
         console.print(f"[red]{name}[/red]: {escape(reason)}", soft_wrap=True)
-    if result.failed:
+    if failed:
         raise DownloadError(
-            f"{len(result.failed)} of {quantity(plan, 'archive')} failed, see above. The others "
+            f"{len(failed)} of {quantity(plan, 'archive')} failed, see above. The others "
             "are complete. Run the same command again for the rest."
         )
-    before = f"{len(result.present)} were already there"
-    console.write(f"Unpacked {quantity(result.done, 'archive')}, {before}:")
+    done = quantity(len(plan) - present, "archive")
+    console.write(f"Unpacked {done}, {present} were already there:")
     console.write(f"  {plan[0].root}", wrap=False)
 
 
 def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     from daco.backbones.weights import SOURCES
-    from daco.files.download import download_weights, install_weights, weights_dir
+    from daco.files.download import (
+        download_weights,
+        has_checksum,
+        install_weights,
+        weights_dir,
+    )
 
     if name == "logmel":
         raise InputError("'logmel' has no weights: it works without a download.")
@@ -137,19 +132,19 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
         console.print(table)
         return
     for source in sources:
+        present = has_checksum(source.path, source.checksum)
         if file is not None:
-            fetched = install_weights(source, file)
+            path, done = install_weights(source, file), "installed"
         else:
             with progress_bars(Output(stderr=True), of_bytes=True) as report:
-                fetched = download_weights(source, progress=partial(report, source.name))
+                path = download_weights(source, progress=partial(report, source.name))
+            done = "was already there" if present else "fetched"
         console.print(
-            f"[bold]{source.name}[/bold] {_STATUS[fetched.status]}, {fetched.size / 1e6:.1f} MB, "
+            f"[bold]{source.name}[/bold] {done}, {path.stat().st_size / 1e6:.1f} MB, "
             f"checksum verified, licence {source.licence}"
         )
-        console.write(f"  {fetched.path}", wrap=False)
-        console.write(f"  {fetched.checksum}", wrap=False)
-        if fetched.note:
-            console.print(f"  [yellow]{escape(fetched.note)}[/yellow]")
+        console.write(f"  {path}", wrap=False)
+        console.write(f"  {source.checksum}", wrap=False)
 
 
 def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
@@ -158,16 +153,13 @@ def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
     table = Table(title=f"DCASE {year} Task 2")
     for heading in ("archive", "split", "GB", "there"):
         table.add_column(heading, justify="right" if heading == "GB" else "left")
-    states = {"complete": "unpacked", "archive": "the archive", "missing": "-"}
     for archive in plan:
-        share = archive.bytes_here / archive.size if archive.size else 0.0
-        there = states.get(archive.state, f"{100 * share:.0f} %")
+        there = "unpacked" if archive.is_unpacked else "-"
         table.add_row(archive.name, archive.split, f"{archive.size / 1e9:.2f}", there)
     console.print(table)
-    remaining = [archive for archive in plan if archive.state != "complete"]
-    left = sum(archive.size - min(archive.bytes_here, archive.size) for archive in remaining)
-    total = sum(each.size for each in plan) / 1e9
+    total = sum(archive.size for archive in plan)
+    left = sum(archive.size for archive in plan if not archive.is_unpacked)
     console.write(
-        f"{quantity(plan, 'archive')}, {total:.2f} GB, licence {LICENCE}. "
-        f"Still to fetch: {quantity(remaining, 'archive')}, {left / 1e9:.2f} GB."
+        f"{quantity(plan, 'archive')}, {total / 1e9:.2f} GB, licence {LICENCE}. "
+        f"Still to fetch: {left / 1e9:.2f} GB."
     )

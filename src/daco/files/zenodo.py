@@ -5,29 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
+import shutil
+import zipfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from daco.errors import DataError, DownloadError, InputError
-from daco.files.archives import unpack
-from daco.files.atomic import atomic_write, hold_lock
-from daco.files.download import (
-    LOCK_WAIT,
-    HostUnreachableError,
-    Progress,
-    explain_write_errors,
-    fetch,
-    host_of,
-    part_of,
-    require_space,
-    size_of,
-    transfer,
-)
+from daco.errors import DownloadError, InputError
+from daco.files.atomic import atomic_write
+from daco.files.download import fetch, fetch_json, host_of
 from daco.text import suggestion
 
 ZENODO_API = "https://zenodo.org/api"
@@ -55,11 +43,7 @@ _MD5 = re.compile(r"md5:[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive of a data set, and how much of it is in the folder ``root``.
-
-    ``state`` is ``"complete"`` (unpacked), ``"archive"`` (to be unpacked), ``"part"`` (to be
-    continued) or ``"missing"``.
-    """
+    """An archive of a data set in the folder ``root``; ``size`` is in bytes."""
 
     name: str
     split: str
@@ -69,8 +53,6 @@ class Archive:
     checksum: str
     url: str
     root: Path = Path()
-    state: str = "missing"
-    bytes_here: int = 0
 
     @property
     def file(self) -> Path:
@@ -87,14 +69,16 @@ class Archive:
         """The list of the files that were unpacked from it, written last."""
         return self.root / ".daco" / f"{self.name}.json"
 
-
-@dataclass(frozen=True)
-class DatasetReport:
-    """Archives unpacked now (``done``) or before (``present``); ``failed`` ones with reasons."""
-
-    done: tuple[str, ...]
-    present: tuple[str, ...]
-    failed: tuple[tuple[str, str], ...]
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether all files of this archive are there."""
+        try:
+            receipt = json.loads(self.receipt.read_text(encoding="utf-8"))
+            sizes = [(self.target / path).stat().st_size for path in receipt["files"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        expected = [*receipt["files"].values()]
+        return bool(receipt["checksum"] == self.checksum and sizes == expected)
 
 
 def list_record(year: int, split: str) -> list[Archive]:
@@ -104,17 +88,11 @@ def list_record(year: int, split: str) -> list[Archive]:
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
-    advice = (
-        f"on a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
-        "unpacked folders to it"
+    document = fetch_json(
+        url,
+        f"On a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
+        "unpacked folders to it.",
     )
-    with tempfile.TemporaryDirectory(prefix="daco-") as folder:
-        file = Path(folder) / "record.json"
-        transfer(url, file, url, advice=advice)
-        try:
-            document = json.loads(file.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise DownloadError(f"The answer of {url} is not JSON ({error}).") from error
     entries = document.get("files") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
@@ -128,18 +106,16 @@ def list_record(year: int, split: str) -> list[Archive]:
 def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
     """An archive of the record, or None for a file that is something else."""
     try:
-        name, size, checksum = entry["key"], entry["size"], entry["checksum"]
-        address = entry["links"]["self"]
-        match = _NAMES[split].fullmatch(name)
-        valid = isinstance(size, int) and size >= 0 and _MD5.fullmatch(checksum)
+        name, size, checksum = str(entry["key"]), int(entry["size"]), str(entry["checksum"])
+        address = str(entry["links"]["self"])
         host_of(address)
-    except (KeyError, TypeError, AttributeError, InputError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise DownloadError(
-            f"{url} has an entry without name, size, checksum or address ({error!r}). Without its "
-            "checksum nothing is fetched."
+            f"{url} has an entry without name, size, checksum or address ({error!r})."
         ) from error
-    if not valid:
-        raise DownloadError(f"{url} has an entry of a wrong size or checksum: {name!r}.")
+    if not _MD5.fullmatch(checksum):
+        raise DownloadError(f"{url} has no MD5 checksum of {name!r}, so it is not fetched.")
+    match = _NAMES[split].fullmatch(name)
     if match is None:
         return None
     if address.startswith(ZENODO_API + "/"):  # a mirror may serve the record as it was copied
@@ -150,10 +126,10 @@ def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
 def plan_dataset(
     year: int, folder: Path | str, machines: Sequence[str] = (), splits: Sequence[str] = SPLITS
 ) -> list[Archive]:
-    """List the archives of a DCASE data set and how much of each is there.
+    """List the archives of a DCASE data set. Only the lists of files are downloaded.
 
-    Only the lists of files are downloaded. The data set goes to ``<folder>/dcase<year>t2``, so that
-    years do not mix; a folder that has this name already is used itself.
+    The data set goes to ``<folder>/dcase<year>t2``, so that years do not mix; a folder that has
+    this name already is used itself.
 
     Parameters
     ----------
@@ -179,43 +155,18 @@ def plan_dataset(
                 f"There is no machine {machine!r} in {'/'.join(splits)} of {year}."
                 f"{suggestion(machine, known)} There are {', '.join(known)}."
             )
-    return [
-        _with_state(replace(archive, root=root))
-        for archive in archives
-        if not machines or archive.machine in machines
-    ]
-
-
-def _with_state(archive: Archive) -> Archive:
-    if _is_unpacked(archive):
-        return replace(archive, state="complete", bytes_here=archive.size)
-    if archive.file.is_file():
-        return replace(archive, state="archive", bytes_here=size_of(archive.file))
-    if part := size_of(part_of(archive.file)):
-        return replace(archive, state="part", bytes_here=min(part, archive.size))
-    return archive
-
-
-def _is_unpacked(archive: Archive) -> bool:
-    try:
-        receipt = json.loads(archive.receipt.read_text(encoding="utf-8"))
-        return receipt["checksum"] == archive.checksum and all(
-            (archive.target / path).stat().st_size == size for path, size in receipt["files"]
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    wanted = [each for each in archives if not machines or each.machine in machines]
+    return [replace(archive, root=root) for archive in wanted]
 
 
 def download_dataset(
     plan: Sequence[Archive],
     keep_archives: bool = False,
-    overwrite: bool = False,
-    progress: Callable[[Archive, str, int, int | None], None] | None = None,
-) -> DatasetReport:
-    """Download, verify and unpack the archives of a plan that are not complete.
+    progress: Callable[[Archive, int, int | None], None] | None = None,
+) -> dict[str, str]:
+    """Download, verify and unpack the archives of a plan that are not there.
 
-    An archive that fails does not stop the others, unless the host cannot be reached. A second call
-    continues where the first ended.
+    An archive that fails does not stop the others, and a second call fetches what is missing.
 
     Parameters
     ----------
@@ -223,69 +174,47 @@ def download_dataset(
         What `plan_dataset` returned.
     keep_archives : bool
         Whether to keep the archives after they were unpacked.
-    overwrite : bool
-        Whether to replace files that differ from those of an archive.
     progress : callable, optional
-        Called with the archive, ``"fetch"`` or ``"unpack"``, the bytes so far and the bytes in all.
+        Called with the archive, the bytes so far and the bytes in all.
 
     Returns
     -------
-    DatasetReport
+    dict of str to str
+        The archives that failed, with the reasons.
     """
-    incomplete = [archive for archive in plan if archive.state != "complete"]
-    present = tuple(archive.name for archive in plan if archive.state == "complete")
-    if incomplete:
-        root = incomplete[0].root
-        with explain_write_errors(root):
-            root.mkdir(parents=True, exist_ok=True)
-            # Recordings hardly compress: unpacked they take at least what the archives do.
-            unpacked = sum(archive.size for archive in incomplete)
-            beside = unpacked if keep_archives else max(archive.size for archive in incomplete)
-            here = sum(archive.bytes_here for archive in incomplete)
-            require_space(
-                root, unpacked + beside - here, f"The data set ({len(incomplete)} archives)"
-            )
-    done: list[str] = []
-    failed: list[tuple[str, str]] = []
-    for archive in incomplete:
+    failed: dict[str, str] = {}
+    for archive in plan:
+        if archive.is_unpacked:
+            continue
+        report = None if progress is None else partial(progress, archive)
         try:
-            _download(archive, keep_archives, overwrite, progress)
-        except HostUnreachableError:
-            raise
-        except (DownloadError, DataError) as error:
-            failed.append((archive.name, str(error)))
-        else:
-            done.append(archive.name)
-    return DatasetReport(tuple(done), present, tuple(failed))
+            fetch(archive.url, archive.file, archive.checksum, report)
+            _unpack(archive)
+        except DownloadError as error:
+            failed[archive.name] = str(error)
+            continue
+        if not keep_archives:
+            archive.file.unlink()
+            if not any(archive.file.parent.iterdir()):
+                archive.file.parent.rmdir()
+    return failed
 
 
-def _download(
-    archive: Archive,
-    keep_archive: bool,
-    overwrite: bool,
-    progress: Callable[[Archive, str, int, int | None], None] | None,
-) -> None:
-    def report(phase: str) -> Progress | None:
-        return None if progress is None else partial(progress, archive, phase)
+def _unpack(archive: Archive) -> None:
+    """Unpack beside the archive, then move the files to their place and list them."""
+    import pooch
 
-    advice = "what is complete stays, so run the same command again with a network"
-    with explain_write_errors(archive.receipt):
+    staging = archive.file.with_suffix(".unpacking")
+    unzip = pooch.Unzip(extract_dir=staging.name)
+    try:
+        files = [Path(each) for each in unzip(str(archive.file), "update", None)]
+        sizes = {each.relative_to(staging).as_posix(): each.stat().st_size for each in files}
+        shutil.copytree(staging, archive.target, dirs_exist_ok=True, copy_function=shutil.move)
         archive.receipt.parent.mkdir(parents=True, exist_ok=True)
-        with hold_lock(archive.receipt, LOCK_WAIT):
-            if _is_unpacked(archive):  # by another process, while this one waited
-                return
-            file, size = archive.file, archive.size
-            fetch([archive.url], file, archive.checksum, size, report("fetch"), advice)
-            files = unpack(file, archive.target, overwrite, report("unpack"))
-            contents = {
-                "archive": archive.name,
-                "checksum": archive.checksum,
-                "files": [[str(path), length] for path, length in files.items()],
-            }
-            with atomic_write(archive.receipt) as temporary:
-                temporary.write_text(json.dumps(contents), encoding="utf-8")
-            if not keep_archive:
-                file.unlink()
-                file.with_name(f"{file.name}.lock").unlink(missing_ok=True)
-                with suppress(OSError):  # not empty: other archives are there
-                    file.parent.rmdir()
+        with atomic_write(archive.receipt) as temporary:
+            contents = {"checksum": archive.checksum, "files": sizes}
+            temporary.write_text(json.dumps(contents), encoding="utf-8")
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise DownloadError(f"{archive.file} cannot be unpacked: {error}.") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

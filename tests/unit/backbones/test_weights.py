@@ -51,7 +51,7 @@ def test_every_downloadable_network_has_a_pinned_https_source():
     for name, source in w.SOURCES.items():
         assert source.name == name
         assert "" not in (source.file_name, source.licence)
-        assert {url.partition("//")[0] for url in source.urls} == {"https:"}
+        assert source.url.startswith("https://")
         assert len(bytes.fromhex(source.sha256)) == 32
 
 
@@ -184,7 +184,7 @@ def test_without_weights_the_error_says_which_file_and_how_to_get_it(name):
         w.find_weights(name)
     message = str(caught.value)
     source = w.SOURCES[name]
-    for part in (source.file_name, source.urls[0], f"daco download weights {name}"):
+    for part in (source.file_name, source.url, f"daco download weights {name}"):
         assert part in message
     assert "DACO_WEIGHTS_DIR" in message
 
