@@ -19,10 +19,9 @@ CLIPS, SECONDS, RATE = 20, 10.0, 16000
 
 
 def write_clips(folder: Path, extension: str) -> list[Path]:
-    plan = ("", "gearbox", SECONDS, RATE, 2, 1.0, 0, False, "train", "source", 0)
     paths = []
     for number in range(CLIPS):
-        samples = record(ClipPlan(*plan, number))
+        samples = record(ClipPlan("motor", number=number), SECONDS, RATE, 2)
         paths.append(folder / f"{number}{extension}")
         soundfile.write(paths[-1], samples, RATE)
     return paths

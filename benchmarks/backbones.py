@@ -136,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
     parser.add_argument("--networks", default="beats,eat,panns")
-    parser.add_argument("--precisions", default="fp32,tf32,bf16" if cuda else "fp32")
+    parser.add_argument("--precisions", default="fp32,tf32,bf16" if cuda else "fp32,bf16")
     parser.add_argument("--batches", type=numbers, default=numbers("8,64,256" if cuda else "1,4"))
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--repeats", type=int, default=3)

@@ -29,11 +29,10 @@ POLICIES = ("near", "mix", "lsq", "specsub", "residual-c0.5", "residual-proj")
 
 def write_clips(folder: Path) -> ClipTable:
     """Few files, named often: all the same to whoever embeds them."""
-    plan = ("", "gearbox", SECONDS, RATE, 2, 1.0, 0, False, "train", "source", 0)
     for number in range(FILES):
-        samples = record(ClipPlan(*plan, number))
+        samples = record(ClipPlan("motor", number=number), SECONDS, RATE, 2)
         soundfile.write(folder / f"{number}.wav", samples, RATE)
-    return ClipTable(folder, tuple(Clip(f"{row % FILES}.wav", "gearbox") for row in range(CLIPS)))
+    return ClipTable(folder, tuple(Clip(f"{row % FILES}.wav", "motor") for row in range(CLIPS)))
 
 
 def milliseconds(work: Callable[[], object], repeats: int = 30) -> float:

@@ -81,7 +81,7 @@ def seeded(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def checkpoint(name: str) -> dict[str, torch.Tensor]:
     """The state dict of the reference network: all its entries, needed or not."""
-    constants = {eat.POSITIONS: eat.positions()} if name == "eat" else panns.stft_kernels()
+    constants = {eat.POSITIONS: eat.positions()} if name == "eat" else {}
     if name == "panns":
         with np.load(shared("golden", "backbones", "panns.npz")) as file:
             constants[panns.MEL] = torch.from_numpy(file["melW"])
@@ -231,12 +231,12 @@ def test_tokens_and_layers(golden, clip):
 
 def test_readouts_come_from_one_pass_and_agree_with_it(golden):
     net, waveforms = golden.net, np.stack([wave("s2"), wave("silence2")])
-    both = net.embed_many(waveforms, [net.default_readout, "meanstd"])
+    both = net.embed_many(waveforms, [net.default_readout, "std"])
     embedding = both[net.default_readout]
     assert embedding.dtype == np.float32
     assert error(embedding[0], golden["s2.embedding"]) <= TOLERANCE
     steps, bands, dim = golden.run("s2").grid.shape
-    assert both["meanstd"].shape == (2, 2 * bands * dim)
+    assert both["std"].shape == (2, bands * dim)
     assert net.grid(torch.from_numpy(waveforms[:1])).shape == (1, steps, bands, dim)
 
 
@@ -320,13 +320,6 @@ def test_eat_names_may_lack_their_prefix_and_the_position_table():
     assert table[5, 3, 192] == pytest.approx(np.cos(3.0))
     assert table[5, 3, 384] == pytest.approx(np.sin(5.0))
     assert table[5, 3, 767] == pytest.approx(np.cos(5.0 * 10000 ** (-191 / 192)))
-
-
-def test_panns_with_another_transform_is_refused():
-    kernels = panns.stft_kernels()
-    assert panns.clean(kernels) == {}
-    with pytest.raises(WeightsError, match="Fourier"):
-        panns.clean({panns.REAL: kernels[panns.REAL] * 0.9})
 
 
 class Frames(torch.nn.Module):

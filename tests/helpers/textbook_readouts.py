@@ -37,10 +37,6 @@ def weighed(vectors, given):
     return sum(weight * vector for weight, vector in zip(given, vectors, strict=True))
 
 
-def positive_powers(vectors, power):
-    return [np.maximum(vector, 0) ** power for vector in vectors]
-
-
 def band(frames):
     return [mean_of(vectors) for vectors in of_bands(frames)]
 
@@ -49,26 +45,8 @@ def largest(frames):
     return [[max(column) for column in zip(*vectors, strict=True)] for vectors in of_bands(frames)]
 
 
-def gem(frames, power):
-    return [mean_of(positive_powers(v, power)) ** (1 / power) for v in of_bands(frames)]
-
-
 def rdp(frames, gamma):
     return [weighed(vectors, weights(vectors, gamma)) for vectors in of_bands(frames)]
-
-
-def rdp1(frames, gamma):
-    """One weight per time step, of all bands of the step behind each other."""
-    shared = weights([np.concatenate(list(step)) for step in frames], gamma)
-    return [weighed(vectors, shared) for vectors in of_bands(frames)]
-
-
-def rdpgem(frames, gamma):
-    """Weights of the frames as they are, then the cubes of their positive part."""
-    return [
-        weighed(positive_powers(vectors, 3), weights(vectors, gamma)) ** (1 / 3)
-        for vectors in of_bands(frames)
-    ]
 
 
 def of_bands(frames):

@@ -72,11 +72,9 @@ def cep(wave, rate=16000):
 
 
 def mod60(wave, rate=16000):
-    from daco.backbones.classical import mel_filters
-
     hop = round(0.008 * rate)
     size = fast_length(4 * hop)
-    triangles = mel_filters(rate, size, 64)
+    triangles = mel_triangles(rate, size, 64)
     frames = spectra(np.asarray(wave, np.float64), 4 * hop, hop, size)
     levels = np.array([10 * np.log10(triangles @ m**2 + 1e-10) for m in frames])
     frame_rate, window = rate / hop, hann(len(levels))
@@ -90,6 +88,25 @@ def mod60(wave, rate=16000):
         mean = magnitude[bins].mean(0)
         values += [math.log(mean[4 * g : 4 * g + 4].mean() + 1e-3) for g in range(16)]
     return np.array(values)
+
+
+def mel_triangles(rate, size, bands):
+    """Unnormalised HTK triangles; one without a frequency is read between the two around it."""
+    top = 2595 * math.log10(1 + rate / 2 / 700)
+    edges = [700 * (10 ** (top * i / (bands + 1) / 2595) - 1) for i in range(bands + 2)]
+    rows = np.zeros((bands, size // 2 + 1))
+    for band, row in enumerate(rows):
+        low, centre, high = edges[band : band + 3]
+        for k in range(len(row)):
+            hertz = k * rate / size
+            if low < hertz <= centre:
+                row[k] = (hertz - low) / (centre - low)
+            elif centre < hertz < high:
+                row[k] = (high - hertz) / (high - centre)
+        if not row.any():
+            below, share = divmod(centre * size / rate, 1)
+            row[int(below) : int(below) + 2] = [1 - share, share][: len(row) - int(below)]
+    return rows
 
 
 def fast_length(size):

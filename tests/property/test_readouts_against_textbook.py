@@ -17,12 +17,8 @@ SHAPES = hnp.array_shapes(min_dims=3, max_dims=3, min_side=1, max_side=6)
 # Multiples of 1/64: equal frames, equal features and zeros are common, and exact.
 ENTRIES = st.integers(-6400, 6400).map(lambda number: number / 64)
 FRAMES = SHAPES.flatmap(lambda shape: hnp.arrays(np.float32, shape, elements=ENTRIES))
-POSITIVE = SHAPES.flatmap(
-    lambda shape: hnp.arrays(np.float32, shape, elements=ENTRIES.map(lambda x: abs(x) + 1 / 64))
-)
-NUMBERS = st.sampled_from([0.5, 1, 2.5, 3, 4, 8, 10, 16, 20])
 LIBRARIES = st.sampled_from([np.asarray, torch.from_numpy])
-BAND_READOUTS = ("band", "max", "gem-p3", "rdp-g4", "rdp1-g4", "rdpgem-g4")
+BAND_READOUTS = ("band", "max", "rdp")
 
 
 def pooled(frames, name, library=np.asarray):
@@ -51,17 +47,10 @@ def test_band_and_max(frames, library):
     np.testing.assert_array_equal(pooled(frames, "max", library), textbook.largest(exact))
 
 
-@given(FRAMES, NUMBERS, LIBRARIES)
-def test_gem(frames, power, library):
-    expected = textbook.gem(frames.astype(np.float64), power)
-    same(pooled(frames, f"gem-p{power:g}", library), expected, frames, power)
-
-
-@pytest.mark.parametrize("kind", ["rdp", "rdp1", "rdpgem"])
-@given(frames=FRAMES, gamma=NUMBERS, library=LIBRARIES)
-def test_relative_deviation_pooling(kind, frames, gamma, library):
-    expected = getattr(textbook, kind)(frames.astype(np.float64), gamma)
-    same(pooled(frames, f"{kind}-g{gamma:g}", library), expected, frames, gamma)
+@given(frames=FRAMES, library=LIBRARIES)
+def test_relative_deviation_pooling(frames, library):
+    expected = textbook.rdp(frames.astype(np.float64), 4)
+    same(pooled(frames, "rdp", library), expected, frames, 4)
 
 
 @pytest.mark.parametrize("library", [np.asarray, torch.from_numpy])
@@ -72,38 +61,14 @@ def test_modulation(steps, bands, rate, library):
     np.testing.assert_allclose(ours, textbook.modulation(frames, rate), atol=2e-5)
 
 
-@given(FRAMES, LIBRARIES)
-def test_weighing_with_exponent_zero_is_the_band_mean(frames, library):
-    for name in ("rdp-g0", "rdp1-g0"):
-        same(pooled(frames, name, library), pooled(frames, "band", library), frames)
-    same(pooled(frames, "rdpgem-g0", library), pooled(frames, "gem-p3", library), frames)
-
-
-@given(FRAMES, NUMBERS, LIBRARIES)
-def test_with_one_band_a_shared_weight_is_its_own(frames, gamma, library):
-    one = frames[:, :1]
-    own, shared = (pooled(one, f"{kind}-g{gamma:g}", library) for kind in ("rdp", "rdp1"))
-    np.testing.assert_array_equal(own, shared)
-
-
-@given(POSITIVE, LIBRARIES)
-def test_gem_of_positive_frames_goes_from_the_mean_to_the_maximum(frames, library):
-    same(pooled(frames, "gem-p1", library), pooled(frames, "band", library), frames)
-    # The largest of T frames alone gives T**(-1/p) of itself.
-    share = pooled(frames, "gem-p2000", library) / pooled(frames, "max", library)
-    assert (share <= 1 + 1e-6).all()
-    assert (share >= len(frames) ** (-1 / 2000) - 1e-6).all()
-
-
 @given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES)
 def test_one_frame_or_equal_frames_read_as_the_frame(frames, name, library):
     frame = frames[:1]
-    expected = np.maximum(frame, 0) if "gem" in name else frame
-    same(pooled(frame, name, library), expected[0], frames)
-    same(pooled(np.repeat(frame, 7, axis=0), name, library), expected[0], frames)
+    same(pooled(frame, name, library), frame[0], frames)
+    same(pooled(np.repeat(frame, 7, axis=0), name, library), frame[0], frames)
 
 
-@given(FRAMES, st.sampled_from([*BAND_READOUTS, "mean", "meanstd"]), LIBRARIES, st.randoms())
+@given(FRAMES, st.sampled_from([*BAND_READOUTS, "mean", "std"]), LIBRARIES, st.randoms())
 def test_the_order_in_time_does_not_matter(frames, name, library, random):
     order = list(range(len(frames)))
     random.shuffle(order)
@@ -115,7 +80,7 @@ def test_the_order_in_time_does_not_matter(frames, name, library, random):
 
 
 @settings(max_examples=50)
-@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES, st.integers(-10, 100))
+@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES, st.integers(-10, 30))
 def test_frames_of_any_scale_read_on_that_scale(frames, name, library, exponent):
     factor = np.float32(2.0**exponent)
     scaled = pooled(frames * factor, name, library) / factor

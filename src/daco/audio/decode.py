@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 import soundfile
@@ -28,26 +28,24 @@ from daco.audio.formats import (
     INT16_SCALE,
     READABLE,
     AudioLimits,
-    plain_pcm16,
     suffix_of_content,
     truncation,
 )
 from daco.audio.microphones import (
-    FAR,
     NEAR,
     apply_channel,
-    needs_both,
     parse_channel,
     require_channels,
+    take_channels,
 )
 from daco.errors import AudioError, InputError
 from daco.files.remote import Location, parse_location
 from daco.validation import Float32s
 
-Waveforms = Float32s | NDArray[np.int16]
 if TYPE_CHECKING:
     from daco.files.stores import RemotePath
 
+Waveforms = Float32s | NDArray[np.int16]
 Source: TypeAlias = "str | os.PathLike[str] | RemotePath"
 
 _BLOCK_VALUES = 1 << 20
@@ -93,36 +91,43 @@ class Decoder:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channel", parse_channel(self.channel))
+        low, high = self.limits.min_rate, self.limits.max_rate
+        if self.sample_rate is not None and not low <= self.sample_rate <= high:
+            raise InputError(
+                f"The 'sample_rate' parameter must be between {low} and {high} Hz. "
+                f"Got {self.sample_rate!r} instead."
+            )
 
     def decode(
         self, source: Source | bytes, content: bytes = b"", *, with_near: bool = False
     ) -> Sound:
         """Decode a file, here or remote, or the bytes of one.
 
-        `content` is that of the file, where it was read already. A plain 16-bit WAV file at the
-        rate asked for, given with its content, is int16; everything else is float32. Of bytes,
-        no path is named in errors.
+        `content` is that of the file, where it was read already. Of bytes, no path is named in
+        errors.
         """
-        policy, limits = self.channel, self.limits
-        low, high = limits.min_rate, limits.max_rate
-        if self.sample_rate is not None and not low <= self.sample_rate <= high:
-            raise InputError(
-                f"The 'sample_rate' parameter must be between {low} and {high} Hz. "
-                f"Got {self.sample_rate!r} instead."
-            )
         path = None if isinstance(source, bytes) else parse_location(source)
-        content = source if isinstance(source, bytes) else content
-        if content and self.sample_rate and (path is None or path.suffix.lower() == ".wav"):
-            plain = plain_pcm16(content, self.sample_rate, policy, limits)
-            if plain is not None:
-                return Sound(plain, plain, self.sample_rate)
-        with naming(path), _open(path, content, limits) as file:
-            require_channels(policy, file.channels)
-            rate = file.samplerate
-            self._require_length(file.frames, rate)
-            native, *near = _read(file, [policy, NEAR] if with_near else [policy])
-            waves = self.resampled(native, rate)
-            return Sound(native, waves, rate, file.channels, near[0] if near else None)
+        data = source if isinstance(source, bytes) else content
+        with _opened(path, data, self.limits) as file:
+            require_channels(self.channel, file.channels)
+            self._require_length(file.frames, file.samplerate)
+            native, *near = _read(file, [self.channel, NEAR] if with_near else [self.channel])
+            waves = self.resampled(native, file.samplerate)
+            return Sound(native, waves, file.samplerate, file.channels, near[0] if near else None)
+
+    def resampled(self, native: NDArray[Any], rate: int) -> NDArray[Any]:
+        """Samples of a recording's own rate, as `Sound.native`, at the rate asked for."""
+        if self.sample_rate in (None, rate):
+            return native
+        self._require_length(native.shape[-1], rate)
+        if native.dtype == np.int16:
+            native = native * INT16_SCALE
+        waves = resample(native, rate, self.sample_rate or rate, self.resampler)
+        if not waves.size:
+            raise AudioError(
+                f"nothing is left of {native.shape[-1]} samples at {self.sample_rate} Hz."
+            )
+        return waves
 
     def _require_length(self, frames: int, rate: int) -> None:
         new_rate = self.sample_rate or rate
@@ -132,23 +137,6 @@ class Decoder:
                 f"{frames / rate:.1f} s would be {length} samples at {new_rate} Hz, more than the "
                 f"limit of {self.limits.samples}. Cut the recording into clips."
             )
-
-    def resampled(self, native: NDArray[Any], rate: int) -> NDArray[Any]:
-        """Samples of a recording's own rate, as `Sound.native`, at the rate asked for."""
-        new_rate = self.sample_rate or rate
-        if new_rate == rate:
-            return native
-        self._require_length(native.shape[-1], rate)
-        if native.dtype == np.int16:
-            native = native * INT16_SCALE
-        waves = resample(native, rate, new_rate, self.resampler)
-        if not waves.size:
-            raise AudioError(f"nothing is left of {native.shape[-1]} samples at {new_rate} Hz.")
-        return waves
-
-    def read(self, source: Source | bytes, content: bytes = b"") -> NDArray[Any]:
-        """The waveform that a network is given: `decode`, then the policy's subtraction."""
-        return read_each([self], source, content)[1][0]
 
 
 def read_each(
@@ -184,20 +172,19 @@ def read_audio(
     sample_rate : int, optional
         The rate to resample to; None keeps that of the recording.
     channel : int or str
-        A channel, or a policy of :func:`daco.audio.microphones.parse_channel`. A far microphone is
-        subtracted after resampling.
+        A channel or policy (:func:`daco.audio.microphones.parse_channel`).
     limits : AudioLimits
         The largest recording to decode.
     resampler : {"soxr", "polyphase"}
-        soxr in high quality, or SciPy's short polyphase filter, for networks whose published
-        embeddings were made with it.
+        soxr in high quality, or SciPy's short polyphase filter, which some networks need.
 
     Returns
     -------
     array of float32, shape (n,)
         Shape (2, n), near and far microphone, for the policies ``residual-...``.
     """
-    return Decoder(sample_rate, channel, resampler, limits).read(path)
+    decoder = Decoder(sample_rate, channel, resampler, limits)
+    return read_each([decoder], path)[1][0]
 
 
 def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
@@ -205,22 +192,15 @@ def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
 
     A file that is not a recording or exceeds `limits` raises an `AudioError`.
     """
-    path = parse_location(path)
-    with naming(path), _open(path, b"", limits) as file:
+    with _opened(parse_location(path), b"", limits) as file:
         seconds = file.frames / file.samplerate
         return AudioInfo(file.frames, file.samplerate, file.channels, seconds, file.format)
 
 
 def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr") -> Float32s:
-    """Resample waveforms to an array of shape (m,) or (channels, m).
+    """Resample float32 waveforms of shape (n,) or (channels, n) from `rate` to `new_rate` in Hz.
 
-    Parameters
-    ----------
-    waves : float32 array of shape (n,) or (channels, n)
-    rate, new_rate : int
-        Sample rates in Hz, before and after.
-    resampler : {"soxr", "polyphase"}
-        As in `read_audio`.
+    `resampler` is ``"soxr"`` or ``"polyphase"``, as in `read_audio`.
     """
     if resampler not in ("soxr", "polyphase"):
         raise InputError(f"resampler must be 'soxr' or 'polyphase'. Got {resampler!r} instead.")
@@ -245,69 +225,65 @@ def naming(path: Source | None) -> Iterator[None]:
         raise AudioError(error.reason, path=path) from None
 
 
-def _open(path: Location | None, content: bytes, limits: AudioLimits) -> soundfile.SoundFile:
-    """The opened file, after every check of its declarations."""
-    if isinstance(path, Path):
-        size, suffix = _regular_size(path), path.suffix.lower()
-    elif path is None:
-        size, suffix = len(content), suffix_of_content(content) or ""
-    else:
-        suffix = path.suffix.lower()
-        size, content = _fetch(path, content, limits)
-    if size == 0:
-        raise AudioError("the file is empty.")
-    if size > limits.bytes:
-        raise AudioError(
-            f"it has {size} bytes, more than the limit of {limits.bytes}. Cut it into clips."
-        )
-    if suffix not in FORMATS and path is not None:
-        raise _wrong_suffix(suffix)
-    if suffix not in FORMATS:
-        raise AudioError(f"not audio of a known format ({READABLE}).")
+@contextmanager
+def _opened(
+    path: Location | None, content: bytes, limits: AudioLimits
+) -> Iterator[soundfile.SoundFile]:
+    """The opened recording, after every check of its declarations; errors inside name it."""
+    with naming(path), _stream(path, content, limits) as stream:
+        suffix = path.suffix.lower() if path else suffix_of_content(stream.read(16))
+        size = stream.seek(0, os.SEEK_END)
+        if size == 0:
+            raise AudioError("the file is empty.")
+        if size > limits.bytes:
+            raise _too_large(size, limits)
+        if suffix not in FORMATS:
+            raise _unknown_format(suffix)
+        stream.seek(0)
+        cut = truncation(stream, size)
+        if cut is not None:
+            raise AudioError(f"truncated: {cut}. Copy or record the file again.")
+        stream.seek(0)
+        try:
+            file = soundfile.SoundFile(stream)
+        except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
+            raise AudioError(f"not readable as audio ({_reason(error)}).") from None
+        with file:
+            _check_header(file, suffix, limits)
+            yield file
+
+
+def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> BinaryIO:
+    """The bytes of a recording: those given, a file, or a remote file fetched at once."""
+    if content or path is None:
+        return BytesIO(content)
     try:
-        with path.open("rb") if isinstance(path, Path) else BytesIO(content) as opened:
-            cut = truncation(opened, size)
-    except OSError as error:
-        raise AudioError(f"cannot be read ({error.strerror}).") from None
-    if cut is not None:
-        raise AudioError(f"truncated: {cut}. Copy or record the file again.")
-    try:
-        file = soundfile.SoundFile(path if isinstance(path, Path) else BytesIO(content))
-    except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError, OSError) as error:
-        raise AudioError(f"not readable as audio ({_reason(error)}).") from None
-    try:
-        _check_header(file, suffix, limits)
-    except BaseException:
-        file.close()
+        if isinstance(path, Path):
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise AudioError("not a regular file.")
+            return path.open("rb")
+        if path.suffix.lower() not in FORMATS and path.exists():
+            raise _unknown_format(path.suffix)
+        size, _, content = path.fetch(limits.bytes)
+    except AudioError:
         raise
-    return file
-
-
-def _regular_size(path: Path) -> int:
-    try:
-        status = path.stat()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise AudioError(f"cannot be opened ({reason}).") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise AudioError("not a regular file.")
-    return status.st_size
+    if size > limits.bytes:
+        raise _too_large(size, limits)
+    return BytesIO(content)
 
 
-def _fetch(path: RemotePath, content: bytes, limits: AudioLimits) -> tuple[int, bytes]:
-    """Size and content of a remote file, fetched at once: a decoder would ask for many pieces."""
-    if path.suffix.lower() not in FORMATS and path.exists():  # a missing folder has no extension
-        raise _wrong_suffix(path.suffix)
-    if content:
-        return len(content), content
-    try:
-        size, _, content = path.fetch(limits.bytes)
-    except FileNotFoundError as error:
-        raise AudioError(f"cannot be opened ({error.strerror}).") from None
-    return len(content) or size, content
+def _too_large(size: int, limits: AudioLimits) -> AudioError:
+    return AudioError(
+        f"it has {size} bytes, more than the limit of {limits.bytes}. Cut it into clips."
+    )
 
 
-def _wrong_suffix(suffix: str) -> AudioError:
+def _unknown_format(suffix: str | None) -> AudioError:
+    if suffix is None:
+        return AudioError(f"not audio of a known format ({READABLE}).")
     return AudioError(
         f"the extension {suffix!r} is not one of {', '.join(FORMATS)}. Convert the recording, or "
         "give the file the extension of its format."
@@ -315,79 +291,63 @@ def _wrong_suffix(suffix: str) -> AudioError:
 
 
 def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -> None:
-    if file.format not in FORMATS[suffix]:
-        raise AudioError(f"its extension is {suffix}, but its content is {file.format}. Rename it.")
     frames, rate, channels = file.frames, file.samplerate, file.channels
-    if frames >= _UNKNOWN_FRAMES:
-        raise AudioError("the header does not state the length of the recording.")
-    if frames <= 0 or channels <= 0:
-        raise AudioError("there is no sound in the file (0 frames).")
-    if not limits.min_rate <= rate <= limits.max_rate:
-        raise AudioError(
-            f"the sample rate is {rate} Hz, outside {limits.min_rate} to {limits.max_rate} Hz."
-        )
-    if frames / rate > limits.seconds:
-        raise AudioError(
-            f"it lasts {frames / rate:.1f} s, more than the limit of {limits.seconds:g} s. Cut the "
-            "recording into clips."
-        )
-    if frames * channels > limits.values:
-        raise AudioError(
-            f"{frames} frames of {channels} channels are more than the limit of {limits.values} "
-            "values. Cut the recording or drop channels."
-        )
+    if file.format not in FORMATS[suffix]:
+        problem = f"its extension is {suffix}, but its content is {file.format}. Rename it."
+    elif frames >= _UNKNOWN_FRAMES:
+        problem = "the header does not state the length of the recording."
+    elif frames <= 0 or channels <= 0:
+        problem = "there is no sound in the file (0 frames)."
+    elif not limits.min_rate <= rate <= limits.max_rate:
+        low, high = limits.min_rate, limits.max_rate
+        problem = f"the sample rate is {rate} Hz, outside {low} to {high} Hz."
+    elif frames / rate > limits.seconds:
+        longest = f"{limits.seconds:g} s. Cut the recording into clips."
+        problem = f"it lasts {frames / rate:.1f} s, more than the limit of {longest}"
+    elif frames * channels > limits.values:
+        most = f"{limits.values} values. Cut the recording or drop channels."
+        problem = f"{frames} frames of {channels} channels are more than the limit of {most}"
+    else:
+        return
+    raise AudioError(problem)
 
 
 def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s]:
     """What each policy takes, block by block, so that unused channels are not kept."""
     step = max(1, _BLOCK_VALUES // file.channels)
     blocks: list[list[Float32s]] = []
-    left = file.frames
-    while left > 0:
+    done = 0
+    while done < file.frames:
         try:
-            block = file.read(min(step, left), dtype="float32", always_2d=True)
+            block = file.read(min(step, file.frames - done), dtype="float32", always_2d=True)
         except (soundfile.SoundFileError, RuntimeError) as error:
             raise AudioError(
-                f"damaged after {file.frames - left} of {file.frames} frames ({_reason(error)})."
+                f"damaged after {done} of {file.frames} frames ({_reason(error)})."
             ) from None
         if not len(block):
             raise AudioError(
-                f"truncated: only {file.frames - left} of {file.frames} frames could "
-                "be decoded. Copy or record the file again."
+                f"truncated: only {done} of {file.frames} frames could be decoded. Copy or record "
+                "the file again."
             )
-        left -= len(block)
-        blocks.append([_take(block, policy) for policy in policies])
+        done += len(block)
+        blocks.append([take_channels(block, policy) for policy in policies])
     taken = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
     for waves in taken:
         _require_sound(waves)
     return taken
 
 
-def _take(block: Float32s, policy: int | str) -> Float32s:
-    """What a policy takes of samples of shape (n, channels)."""
-    channels = block.shape[1]
-    if channels == 1:
-        return block[:, 0]
-    if policy == "mix":
-        return block @ np.full(channels, 1 / channels, np.float32)
-    if needs_both(policy):
-        return block[:, : FAR + 1].T.copy()
-    return block[:, int(policy)].copy()  # a view would keep all channels alive
-
-
 def _require_sound(waves: Float32s) -> None:
     peak = max(float(waves.max()), -float(waves.min()))
-    if peak <= _PEAK:  # false for NaN as well
-        return
-    bad = ~np.isfinite(waves)
-    if bad.any():
-        first = int(np.argmax(bad)) % waves.shape[-1]
+    bad = np.flatnonzero(~np.isfinite(waves))
+    if len(bad):
+        first = bad[0] % waves.shape[-1]
+        raise AudioError(f"{len(bad)} samples are NaN or inf, the first is sample {first}.")
+    if peak > _PEAK:
         raise AudioError(
-            f"{np.count_nonzero(bad)} samples are NaN or inf, the first is sample {first}."
+            f"the largest sample is {peak:.3g}, full scale is 1. The file is damaged or is not "
+            "sound."
         )
-    raise AudioError(
-        f"the largest sample is {peak:.3g}, full scale is 1. The file is damaged or is not sound."
-    )
 
 
 def _reason(error: BaseException) -> str:

@@ -18,15 +18,14 @@ from daco.text import suggestion
 from daco.validation import Float32s, is_whole
 
 NEAR, FAR = 0, 1
-LSQ, SPECSUB, PROJECTION = "lsq", "specsub", "residual-proj"
 
-_SUBTRACTIONS = {LSQ: (least_squares, LSQ_WINDOW), SPECSUB: (spectral_subtraction, SPECSUB_WINDOW)}
+_SUBTRACTIONS = {
+    "lsq": (least_squares, LSQ_WINDOW),
+    "specsub": (spectral_subtraction, SPECSUB_WINDOW),
+}
 _PUBLISHED_RATE = 16_000
-_INDEX = re.compile(r"[0-9]{1,4}")
 _RESIDUAL = re.compile(r"residual-c([0-9]{1,2}(?:\.[0-9]{1,4})?|\.[0-9]{1,4})")
-_WORDS = {"near": NEAR, "far": FAR}
-_NAMES = ("near", "far", "mix", LSQ, SPECSUB, "residual-c0.5", PROJECTION)
-_FAR_POWER_FLOOR = 1e-12
+_NAMES = ("near", "far", "mix", *_SUBTRACTIONS, "residual-c0.5", "residual-proj")
 
 
 def parse_channel(text: str | int) -> int | str:
@@ -42,19 +41,17 @@ def parse_channel(text: str | int) -> int | str:
         The embedding of the near microphone minus 0.5 times that of the far one, or minus its
         projection onto that one.
 
-    >>> parse_channel("1"), parse_channel("near"), parse_channel("mix"), parse_channel("LSQ")
-    (1, 0, 'mix', 'lsq')
+    >>> parse_channel("1"), parse_channel("near"), parse_channel("LSQ"), parse_channel("mix")
+    (1, 0, 'lsq', 'mix')
     >>> parse_channel("residual-c.50")
     'residual-c0.5'
     """
-    if is_whole(text):
-        return int(text)
-    word = text.strip().lower() if isinstance(text, str) else ""
-    if word in _WORDS:
-        return _WORDS[word]
+    word = str(text).strip().lower() if isinstance(text, str) or is_whole(text) else ""
+    if word in ("near", "far"):
+        return (NEAR, FAR)[word == "far"]
     if word in _NAMES:
         return word
-    if _INDEX.fullmatch(word):
+    if re.fullmatch(r"[0-9]{1,4}", word):
         return int(word)
     if match := _RESIDUAL.fullmatch(word):
         return f"residual-c{float(match[1]):.4f}".rstrip("0").rstrip(".")
@@ -64,10 +61,14 @@ def parse_channel(text: str | int) -> int | str:
     )
 
 
+def is_residual(policy: int | str) -> bool:
+    """Whether a channel policy subtracts embeddings."""
+    return str(policy).startswith("residual-")
+
+
 def needs_both(policy: int | str) -> bool:
     """Whether a policy takes both microphones of a recording.
 
-    >>> from daco.audio.microphones import needs_both
     >>> [needs_both(policy) for policy in (1, "mix", "lsq", "residual-c0.5")]
     [False, False, True, True]
     """
@@ -91,12 +92,20 @@ def require_channels(policy: int | str, channels: int) -> None:
     )
 
 
-def apply_channel(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
-    """Apply a channel policy to one clip; return one waveform, or near and far ones.
+def take_channels(samples: Float32s, policy: int | str) -> Float32s:
+    """What a policy takes of samples of shape (n, channels): (n,), or (2, n), near and far."""
+    channels = samples.shape[1]
+    if needs_both(policy):
+        return samples[:, : FAR + 1].T.copy()
+    if policy == "mix":
+        return samples @ np.full(channels, 1 / channels, np.float32)
+    return samples[:, int(policy)].copy()  # a view would keep all channels alive
 
-    `waves` is the channel that the policy asks for, (n,), or near and far microphone, (2, n), if
-    it `needs_both`. A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, which at 16 kHz
-    are the published 1024 and 512 samples.
+
+def apply_channel(waves: NDArray[Any], policy: int | str, sample_rate: int) -> NDArray[Any]:
+    """Subtract the far microphone of one clip, (2, n), if the policy does; else return `waves`.
+
+    A window of ``lsq`` lasts 64 ms and one of ``specsub`` 32 ms, as published at 16 kHz.
 
     >>> both = np.random.default_rng(0).normal(size=(2, 16000)).astype(np.float32)
     >>> apply_channel(both, "lsq", 16000).shape
@@ -113,22 +122,17 @@ def residual(near: Float32s, far: Float32s, policy: str | int) -> Float32s:
     """``near - c far`` for every row of two matrices of embeddings.
 
     ``residual-c0.5`` has c = 0.5. ``residual-proj`` has ``c = <near, far> / (<far, far> + 1e-12)``
-    of each row, all bands together, so that the rest is orthogonal to ``far``.
+    of each row, so that the rest is orthogonal to ``far``.
 
     >>> near, far = np.float32([[3, 4]]), np.float32([[2, 0]])
     >>> residual(near, far, "residual-c0.5"), residual(near, far, "residual-proj").round(6)
     (array([[2., 4.]], dtype=float32), array([[0., 4.]], dtype=float32))
     """
     a, b = near.astype(np.float64), far.astype(np.float64)
-    if policy == PROJECTION:
-        share = (a * b).sum(axis=1) / ((b * b).sum(axis=1) + _FAR_POWER_FLOOR)
-        return (a - share[:, None] * b).astype(np.float32)
     match = _RESIDUAL.fullmatch(str(policy))
-    if match is None:
+    if match:
+        return (a - float(match[1]) * b).astype(np.float32)
+    if policy != "residual-proj":
         raise InputError(f"A residual is 'residual-c0.5' or 'residual-proj'. Got {policy!r}.")
-    return (a - float(match[1]) * b).astype(np.float32)
-
-
-def is_residual(policy: int | str) -> bool:
-    """Whether a channel policy subtracts embeddings."""
-    return isinstance(policy, str) and policy.startswith("residual-")
+    share = (a * b).sum(axis=1) / ((b * b).sum(axis=1) + 1e-12)
+    return (a - share[:, None] * b).astype(np.float32)

@@ -18,6 +18,14 @@ _LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
 _OTHER_LENGTH = 2.0  # reported are recordings this many times longer or shorter than the normals
 
 
+class Quality(TypedDict):
+    """What a recording was before it was embedded; ``reasons`` as of `sound_reasons`."""
+
+    sample_rate: int
+    seconds: float
+    reasons: list[str]
+
+
 def loudness(wave: Waveforms) -> tuple[float, float]:
     """Largest absolute sample, and root mean square around the mean; full scale is 1."""
     scale = float(INT16_SCALE) if wave.dtype == np.int16 else 1.0
@@ -27,13 +35,13 @@ def loudness(wave: Waveforms) -> tuple[float, float]:
 
 def clipped_share(wave: Waveforms) -> float:
     """Share of samples in runs of three and more at the same extreme."""
-    share = 0
+    clipped = 0
     for extreme in (wave.max(), wave.min()):
         at = np.concatenate([[False], wave == extreme, [False]])
         edges = np.flatnonzero(at[1:] != at[:-1])
         runs = edges[1::2] - edges[::2]
-        share += int(runs[runs >= _RUN].sum())
-    return share / len(wave)
+        clipped += int(runs[runs >= _RUN].sum())
+    return clipped / len(wave)
 
 
 def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
@@ -58,24 +66,13 @@ def length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
         yield f"long: {seconds:.3g} s, the normals have {usual:.3g} s; cut it into windows"
 
 
-class Quality(TypedDict):
-    """What a recording was before it was embedded; ``reasons`` as of `sound_reasons`."""
-
-    sample_rate: int
-    seconds: float
-    reasons: list[str]
-
-
 def quality_of(sound: Sound) -> Quality:
     """Measure rate, length and problems of a recording, as decoded."""
-    near, *far = sound.native if sound.native.ndim == 2 else [sound.native]
-    reasons = [
-        *sound_reasons(near, *loudness(near)),
-        *(each for f in far for each in far_reasons(f)),
-    ]
-    return Quality(
-        sample_rate=sound.rate, seconds=round(len(near) / sound.rate, 3), reasons=reasons
-    )
+    near, *far = np.atleast_2d(sound.native)
+    reasons = [*sound_reasons(near, *loudness(near))]
+    reasons += [each for wave in far for each in far_reasons(wave)]
+    seconds = round(len(near) / sound.rate, 3)
+    return Quality(sample_rate=sound.rate, seconds=seconds, reasons=reasons)
 
 
 def parse_quality(text: Any) -> Quality | None:

@@ -2,10 +2,10 @@
 
 Read `protocol` first: what every network offers. `logmel` needs no weights, and `classical` has its
 views of the waveform; `network` is the base of those with weights: `beats` and `eat`, which share
-`transformer`, `panns` and `mobilenet`; `several` makes one of several. `readout` and `pooling` turn
-frames into one vector, and `weights` finds and checks checkpoints. `installed` has networks of
-other packages. ``load`` returns a network by its name, and torch is imported only if that network
-needs it.
+`transformer`, `panns` and `mobilenet`; `several` makes one of several. `readout` turns a grid of
+frames into one vector, and `weights` finds and checks checkpoints. `wrapper` makes a backbone of a
+network of yours, and `installed` of one in another package. `load` returns a network, and torch is
+imported only if that network needs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from daco.backbones.protocol import NAMES, PRECISIONS, Backbone
-from daco.errors import InputError, MissingExtraError
+from daco.errors import InputError, MissingExtraError, warn
 
 if TYPE_CHECKING:
     from daco.backbones.network import Network
@@ -25,31 +25,35 @@ __all__ = ["NAMES", "PRECISIONS", "Backbone", "load"]
 
 
 def load(
-    name: str,
+    network: Any,
     weights: str | os.PathLike[str] | Mapping[str, Any] | None = None,
-    device: str = "cpu",
+    device: str | None = None,
     precision: str = "fp32",
     sample_rate: int | None = None,
 ) -> Backbone:
-    """Load a frozen network that embeds waveforms.
+    """Load a frozen network that embeds waveforms, or make one of a network of yours.
 
     Parameters
     ----------
-    name : str
+    network : str or object
         ``"logmel"``, ``"beats"``, ``"eat"``, ``"panns"``, ``"mn04"``, or a network of another
         package (:mod:`daco.backbones.installed`). ``logmel`` has no weights and needs neither torch
         nor a download. Several, such as ``"mn04+logmel"``, are
-        :class:`daco.backbones.several.Networks`.
+        :class:`daco.backbones.several.Networks`. Or a torch module or any other object
+        (:func:`daco.backbones.wrapper.wrap`).
     weights : path, state dict or None
         A checkpoint file, a folder that has it, or its tensors; for several networks with weights,
         the folder that has them all. None looks in ``$DACO_WEIGHTS_DIR``, or in the folder of
         ``daco download weights``.
-    device : str
-        A torch device, such as ``"cpu"`` or ``"cuda"``. ``logmel`` always computes on the CPU.
+    device : str, optional
+        A torch device, such as ``"cpu"`` (the default) or ``"cuda"``. ``logmel`` always computes on
+        the CPU; a module of yours stays where it is by default.
     precision : {"fp32", "tf32", "bf16"}
-        Published scores are fp32. ``logmel`` always computes in fp32.
+        Published scores are fp32. bf16 is faster on GPUs and on CPUs with instructions for it.
+        ``logmel`` always computes in fp32.
     sample_rate : int, optional
-        The sample rate of ``logmel``, 16000 by default. A trained network has a fixed rate.
+        The sample rate of ``logmel`` (16000 by default), or of an object that has none. A trained
+        network of daco has a fixed rate.
 
     Returns
     -------
@@ -69,29 +73,47 @@ def load(
     >>> net.sample_rate, net.embed(np.zeros((1, 160_000), np.float32)).shape
     (16000, (1, 112))
     """
-    if "+" in str(name):
-        from daco.backbones.several import Networks
-
-        parts, own = name.split("+"), {"logmel": None}
-        if weights is not None and len(parts) - parts.count("logmel") > 1:
-            _require_folder(weights, name)
-            own |= {each: None for each in parts if each not in NAMES}  # they have files of theirs
-        return Networks([load(n, own.get(n, weights), device, precision) for n in parts])
     if precision not in PRECISIONS:
         raise InputError(
             f"The 'precision' parameter must be one of {', '.join(PRECISIONS)}. "
             f"Got {precision!r} instead."
         )
-    if name not in NAMES:
-        from daco.backbones.installed import load_installed
+    if not isinstance(network, str):
+        from daco.backbones.wrapper import wrap
 
-        return load_installed(name, weights, device, precision)
-    if name == "logmel":
+        if weights is not None or precision != "fp32":
+            raise InputError("An object has its own weights and precision. Leave them out.")
+        return wrap(network, sample_rate=sample_rate, device=device)
+    if "+" in network:
+        return _load_several(network.split("+"), weights, device, precision)
+    if network == "logmel":
         from daco.backbones.logmel import LogMel
 
         if weights is not None:
             raise InputError("The backbone 'logmel' has no weights. Leave weights out.")
         return LogMel(sample_rate or 16_000)
+    if network not in NAMES:
+        from daco.backbones.installed import load_installed
+
+        return load_installed(network, weights, device, precision)
+    return _load_trained(network, weights, device or "cpu", precision)
+
+
+def _load_several(names: list[str], weights: Any, device: str | None, precision: str) -> Backbone:
+    from daco.backbones.several import Networks
+
+    of = dict.fromkeys(names, weights) | {"logmel": None}
+    if weights is not None and len(names) - names.count("logmel") > 1:
+        if isinstance(weights, Mapping) or not os.path.isdir(weights):
+            raise InputError(
+                f"{'+'.join(names)} has several checkpoints. Give the folder that holds them as "
+                "weights."
+            )
+        of |= {name: None for name in names if name not in NAMES}  # they have files of their own
+    return Networks([load(name, of[name], device, precision) for name in names])
+
+
+def _load_trained(name: str, weights: Any, device: str, precision: str) -> Backbone:
     try:
         import torch  # noqa: F401
     except ImportError:
@@ -99,17 +121,17 @@ def load(
             f'The backbone {name!r} needs PyTorch: pip install "daco-asd[torch]". '
             "The backbone 'logmel' works without it."
         ) from None
+    from daco.backbones.network import cpu_multiplies_bf16
     from daco.backbones.weights import load_weights
 
-    module = importlib.import_module(f"daco.backbones.{'mobilenet' if name == 'mn04' else name}")
-    checkpoint = load_weights(name, weights, expected=module.expected_shapes(), clean=module.clean)
-    net: Network = module.build(checkpoint.state_dict, device, precision)
-    net.weights_sha256 = checkpoint.sha256
-    return net
-
-
-def _require_folder(weights: Any, name: str) -> None:
-    if isinstance(weights, Mapping) or not os.path.isdir(weights):
-        raise InputError(
-            f"{name} has several checkpoints. Give the folder that holds them as weights."
+    if precision == "bf16" and device == "cpu" and cpu_multiplies_bf16() is False:
+        warn(
+            "This CPU has no instructions for bfloat16 (avx512_bf16 or amx_bf16), so that "
+            "precision bf16 is not faster here than the more exact fp32."
         )
+    module = importlib.import_module(f"daco.backbones.{'mobilenet' if name == 'mn04' else name}")
+    shapes, clean = module.expected_shapes(), module.clean
+    tensors, sha256 = load_weights(name, weights, expected=shapes, clean=clean)
+    net: Network = module.build(tensors, device, precision)
+    net.weights_sha256 = sha256
+    return net

@@ -14,27 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.network import Network
+from daco.backbones.network import Network, Output, loaded
 from daco.backbones.transformer import (
     BANDS,
     FRAME_RATE,
     HEADS,
-    HIDDEN,
     LAYERS,
     PATCH,
     SAMPLE_RATE,
     WIDTH,
     Block,
-    Output,
     TokenEncoder,
+    embedded,
     fbank,
-    linear,
-    named_linear,
-    named_norm,
-    patches_of,
     samples_for,
 )
-from daco.backbones.weights import model_of
+from daco.backbones.weights import model_of, shapes_of
 from daco.errors import WeightsError
 
 EMBED = 512
@@ -42,11 +37,14 @@ BUCKETS = 320
 MAX_DISTANCE = 800
 KERNEL = 128
 GROUPS = 16
+GROUP_WIDTH = WIDTH // GROUPS
+SEEN = BANDS + KERNEL - 1
 GATES = 8
 EPS = 1e-5
 MEAN, STD = 15.41663, 6.55582
 DEEP_NORM = (2 * LAYERS) ** 0.25
 CACHED_LENGTHS = 8
+KINDS = ("weight", "bias")
 HEAD_BIAS = "encoder.layers.{}.self_attn.relative_attention_bias.weight"
 # What a checkpoint's "cfg" must say where it says anything: no shape would show the difference.
 CONFIG = {
@@ -64,7 +62,7 @@ def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Netw
     return Network(
         "beats",
         features,
-        Encoder(state_dict),
+        loaded(encoder_weights(state_dict), Encoder),
         sample_rate=SAMPLE_RATE,
         shortest=samples_for(PATCH),
         default_readout="mean",
@@ -81,36 +79,48 @@ def features(waveforms: Tensor) -> Tensor:
 
 def expected_shapes() -> dict[str, tuple[int, ...]]:
     """Names and shapes of the 250 tensors of a checkpoint."""
-    shapes: dict[str, tuple[int, ...]] = {
+    own = shapes_of(Encoder)
+    shapes = {
+        f"{theirs}.{kind}": own[f"{ours}.{kind}"]
+        for ours, theirs in _renamed().items()
+        for kind in KINDS
+    }
+    shapes |= {
         "patch_embedding.weight": (EMBED, 1, PATCH, PATCH),
-        "layer_norm.weight": (EMBED,),
-        "layer_norm.bias": (EMBED,),
-        "post_extract_proj.weight": (WIDTH, EMBED),
-        "post_extract_proj.bias": (WIDTH,),
         "encoder.pos_conv.0.bias": (WIDTH,),
         "encoder.pos_conv.0.weight_g": (1, 1, KERNEL),
-        "encoder.pos_conv.0.weight_v": (WIDTH, WIDTH // GROUPS, KERNEL),
-        "encoder.layer_norm.weight": (WIDTH,),
-        "encoder.layer_norm.bias": (WIDTH,),
+        "encoder.pos_conv.0.weight_v": (WIDTH, GROUP_WIDTH, KERNEL),
     }
-    layer: dict[str, tuple[int, ...]] = {
-        "self_attn.grep_a": (1, HEADS, 1, 1),
-        "self_attn.grep_linear.weight": (GATES, WIDTH // HEADS),
-        "self_attn.grep_linear.bias": (GATES,),
-        "self_attn.relative_attention_bias.weight": (BUCKETS, HEADS),
-        "fc1.weight": (HIDDEN, WIDTH),
-        "fc1.bias": (HIDDEN,),
-        "fc2.weight": (WIDTH, HIDDEN),
-        "fc2.bias": (WIDTH,),
-    }
-    for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
-        layer[f"self_attn.{name}.weight"] = (WIDTH, WIDTH)
-        layer[f"self_attn.{name}.bias"] = (WIDTH,)
-    for name in ("self_attn_layer_norm", "final_layer_norm"):
-        layer[f"{name}.weight"] = layer[f"{name}.bias"] = (WIDTH,)
     for number in range(LAYERS):
-        shapes |= {f"encoder.layers.{number}.{name}": shape for name, shape in layer.items()}
+        attention = f"encoder.layers.{number}.self_attn."
+        shapes[HEAD_BIAS.format(number)] = (BUCKETS, HEADS)
+        shapes[f"{attention}grep_a"] = (1, HEADS, 1, 1)
+        shapes[f"{attention}grep_linear.weight"] = (GATES, WIDTH // HEADS)
+        shapes[f"{attention}grep_linear.bias"] = (GATES,)
+        for part in "qkv":
+            shapes[f"{attention}{part}_proj.weight"] = (WIDTH, WIDTH)
+            shapes[f"{attention}{part}_proj.bias"] = (WIDTH,)
     return shapes
+
+
+def _renamed() -> dict[str, str]:
+    """Layers of `Encoder` that a checkpoint has under another name."""
+    names = {
+        "patch_norm": "layer_norm",
+        "projection": "post_extract_proj",
+        "norm": "encoder.layer_norm",
+    }
+    layer = {
+        "out": "self_attn.out_proj",
+        "norm1": "self_attn_layer_norm",
+        "fc1": "fc1",
+        "fc2": "fc2",
+        "norm2": "final_layer_norm",
+    }
+    for number in range(LAYERS):
+        for ours, theirs in layer.items():
+            names[f"layers.{number}.{ours}"] = f"encoder.layers.{number}.{theirs}"
+    return names
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -132,7 +142,9 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     first = tensors.get(HEAD_BIAS.format(0))
     for number in range(1, LAYERS):
         other = tensors.get(HEAD_BIAS.format(number))
-        if first is not None and other is not None and not torch.equal(first, other):
+        if not isinstance(first, Tensor) or not isinstance(other, Tensor):
+            continue
+        if not torch.equal(first, other):
             raise WeightsError(
                 f"{HEAD_BIAS.format(number)} differs from layer 0's, but BEATs shares one position "
                 "bias among its layers. The checkpoint is damaged or of another network."
@@ -140,25 +152,71 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     return tensors
 
 
+def encoder_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of `Encoder`: those of a checkpoint, some of them put together."""
+    tensors = {
+        f"{ours}.{kind}": state_dict[f"{theirs}.{kind}"]
+        for ours, theirs in _renamed().items()
+        for kind in KINDS
+    }
+    tensors["patches.weight"] = state_dict["patch_embedding.weight"]
+    tensors["position_conv.matrix"] = _position_matrix(state_dict)
+    tensors["position_conv.bias"] = state_dict["encoder.pos_conv.0.bias"]
+    tensors["head_bias"] = state_dict[HEAD_BIAS.format(0)]
+    for number in range(LAYERS):
+        ours, attention = f"layers.{number}", f"encoder.layers.{number}.self_attn."
+        for kind, gate in zip(KINDS, _gate(state_dict, attention), strict=True):
+            parts = [state_dict[f"{attention}{part}_proj.{kind}"] for part in "qkv"]
+            tensors[f"{ours}.qkv.{kind}"] = torch.cat(parts)
+            tensors[f"{ours}.gate.{kind}"] = gate
+        tensors[f"{ours}.gate_scale"] = state_dict[attention + "grep_a"].view(HEADS, 1)
+    return tensors
+
+
+def _gate(weights: Mapping[str, Tensor], attention: str) -> tuple[Tensor, Tensor]:
+    """The two gates of each head as one product with the tokens: rows (a of heads, b of heads).
+
+    The checkpoint computes them from the query, which is itself linear in the tokens; each is the
+    sum of four of ``grep_linear``'s eight outputs.
+    """
+    size = WIDTH // HEADS
+    sums = weights[attention + "grep_linear.weight"].double().view(2, GATES // 2, size).sum(1)
+    offset = weights[attention + "grep_linear.bias"].double().view(2, GATES // 2).sum(1)
+    query = weights[attention + "q_proj.weight"].double().view(HEADS, size, WIDTH)
+    query_bias = weights[attention + "q_proj.bias"].double().view(HEADS, size)
+    weight = torch.einsum("gd,hdw->ghw", sums, query).reshape(2 * HEADS, WIDTH)
+    bias = (torch.einsum("gd,hd->gh", sums, query_bias) + offset[:, None]).reshape(2 * HEADS)
+    return weight.float(), bias.float()
+
+
+def _position_matrix(weights: Mapping[str, Tensor]) -> Tensor:
+    """The matrix of `PositionConv` for each group, with the weight norm folded in."""
+    v = weights["encoder.pos_conv.0.weight_v"]
+    kernel = weights["encoder.pos_conv.0.weight_g"] * v / v.norm(dim=(0, 1), keepdim=True)
+    taps = kernel.view(GROUPS, GROUP_WIDTH, GROUP_WIDTH, KERNEL).permute(0, 3, 2, 1)
+    matrix = taps.new_zeros(GROUPS, SEEN, GROUP_WIDTH, BANDS, GROUP_WIDTH)
+    for shift in range(BANDS):
+        matrix[:, shift : shift + KERNEL, :, shift] = taps
+    return matrix.view(GROUPS, SEEN * GROUP_WIDTH, BANDS * GROUP_WIDTH)
+
+
 class Encoder(TokenEncoder):
     """Filter banks (B, frames, 128) to the grid of tokens (B, frames // 16, 8, 768)."""
 
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.patches = linear(weights["patch_embedding.weight"].flatten(1))
-        self.patch_norm = named_norm(weights, "layer_norm", EPS)
-        self.projection = named_linear(weights, "post_extract_proj")
-        self.position_conv = PositionConv(weights)
-        self.norm = named_norm(weights, "encoder.layer_norm", EPS)
-        self.layers = nn.ModuleList(
-            GatedBlock(weights, f"encoder.layers.{number}.") for number in range(LAYERS)
-        )
-        self.head_bias = nn.Parameter(weights[HEAD_BIAS.format(0)], requires_grad=False)
+        self.patches = nn.Conv2d(1, EMBED, PATCH, PATCH, bias=False)
+        self.patch_norm = nn.LayerNorm(EMBED, EPS)
+        self.projection = nn.Linear(EMBED, WIDTH)
+        self.position_conv = PositionConv()
+        self.norm = nn.LayerNorm(WIDTH, EPS)
+        self.layers = nn.ModuleList(GatedBlock(EPS, DEEP_NORM) for _ in range(LAYERS))
+        self.head_bias = nn.Parameter(torch.empty(BUCKETS, HEADS))
         self._position_bias: dict[int, Tensor] = {}
 
     def tokens(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Embedded patches with their positions, and the ungated position bias."""
-        x = self.projection(self.patch_norm(self.patches(patches_of(features))))
+        x = self.projection(self.patch_norm(embedded(self.patches, features)))
         x = self.norm(x + functional.gelu(self.position_conv(x)))
         return x, self.position_bias(x.shape[1])
 
@@ -183,46 +241,16 @@ class Encoder(TokenEncoder):
 class GatedBlock(Block):
     """A block whose position bias is scaled per query by a gate computed from that query."""
 
-    def __init__(self, weights: Mapping[str, Tensor], prefix: str) -> None:
-        attention = prefix + "self_attn."
-        parts = [attention + name for name in ("q_proj", "k_proj", "v_proj")]
-        super().__init__(
-            qkv=linear(
-                torch.cat([weights[f"{part}.weight"] for part in parts]),
-                torch.cat([weights[f"{part}.bias"] for part in parts]),
-            ),
-            out=named_linear(weights, attention + "out_proj"),
-            norm1=named_norm(weights, prefix + "self_attn_layer_norm", EPS),
-            fc1=named_linear(weights, prefix + "fc1"),
-            fc2=named_linear(weights, prefix + "fc2"),
-            norm2=named_norm(weights, prefix + "final_layer_norm", EPS),
-            alpha=DEEP_NORM,
-        )
-        self.gate = _gate(weights, attention)
-        scale = weights[attention + "grep_a"].view(HEADS, 1)
-        self.gate_scale = nn.Parameter(scale, requires_grad=False)
+    def __init__(self, eps: float, alpha: float) -> None:
+        super().__init__(eps, alpha)
+        self.gate = nn.Linear(WIDTH, 2 * HEADS)
+        self.gate_scale = nn.Parameter(torch.empty(HEADS, 1))
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Tokens (B, N, 768) to tokens; ``bias`` (heads, N, N) is the ungated position bias."""
         a, b = self.gate(x).sigmoid().transpose(1, 2).chunk(2, dim=1)
         gate = a * (b * self.gate_scale - 1.0) + 2.0
         return super().forward(x, gate[..., None] * bias)
-
-
-def _gate(weights: Mapping[str, Tensor], attention: str) -> nn.Linear:
-    """The two gates of each head as one product with the tokens: rows (a of heads, b of heads).
-
-    The checkpoint computes them from the query, which is itself linear in the tokens; each is the
-    sum of four of ``grep_linear``'s eight outputs.
-    """
-    size = WIDTH // HEADS
-    sums = weights[attention + "grep_linear.weight"].double().view(2, GATES // 2, size).sum(1)
-    offset = weights[attention + "grep_linear.bias"].double().view(2, GATES // 2).sum(1)
-    query = weights[attention + "q_proj.weight"].double().view(HEADS, size, WIDTH)
-    query_bias = weights[attention + "q_proj.bias"].double().view(HEADS, size)
-    weight = torch.einsum("gd,hdw->ghw", sums, query).reshape(2 * HEADS, WIDTH)
-    bias = (torch.einsum("gd,hd->gh", sums, query_bias) + offset[:, None]).reshape(2 * HEADS)
-    return linear(weight.float(), bias.float())
 
 
 class PositionConv(nn.Module):
@@ -232,31 +260,19 @@ class PositionConv(nn.Module):
     arithmetic than the convolution, but in the shape that matrix units are made for.
     """
 
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        prefix = "encoder.pos_conv.0."
-        v = weights[prefix + "weight_v"]
-        kernel = weights[prefix + "weight_g"] * v / v.norm(dim=(0, 1), keepdim=True)
-        size = WIDTH // GROUPS
-        taps = kernel.view(GROUPS, size, size, KERNEL).permute(0, 3, 2, 1)
-        matrix = taps.new_zeros(GROUPS, BANDS + KERNEL - 1, size, BANDS, size)
-        for shift in range(BANDS):
-            matrix[:, shift : shift + KERNEL, :, shift] = taps
-        self.matrix = nn.Parameter(
-            matrix.view(GROUPS, -1, BANDS * size).contiguous(), requires_grad=False
-        )
-        self.bias = nn.Parameter(weights[prefix + "bias"], requires_grad=False)
+        self.matrix = nn.Parameter(torch.empty(GROUPS, SEEN * GROUP_WIDTH, BANDS * GROUP_WIDTH))
+        self.bias = nn.Parameter(torch.empty(WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         """Tokens (B, N, 768) to tokens; the even kernel sees 64 before and 63 after."""
         batch, tokens, width = x.shape
-        steps, size = tokens // BANDS, width // GROUPS
-        seen = BANDS + KERNEL - 1
         padded = functional.pad(x, (0, 0, KERNEL // 2, KERNEL // 2 - 1))
-        grouped = padded.view(batch, -1, GROUPS, size).permute(2, 0, 1, 3).flatten(2)
-        windows = grouped.unfold(2, seen * size, BANDS * size).reshape(GROUPS, batch * steps, -1)
-        y = torch.bmm(windows, self.matrix).view(GROUPS, batch, steps, BANDS, size)
-        return y.permute(1, 2, 3, 0, 4).reshape(batch, tokens, width) + self.bias
+        grouped = padded.view(batch, -1, GROUPS, GROUP_WIDTH).permute(2, 0, 1, 3).flatten(2)
+        windows = grouped.unfold(2, SEEN * GROUP_WIDTH, BANDS * GROUP_WIDTH).flatten(1, 2)
+        y = torch.bmm(windows, self.matrix).view(GROUPS, batch, tokens, GROUP_WIDTH)
+        return y.permute(1, 2, 0, 3).reshape(batch, tokens, width) + self.bias
 
 
 def buckets(distances: Tensor) -> Tensor:

@@ -19,17 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.backbones.pooling import modulation_length, modulation_plan
+from daco.backbones.readout import modulation_length, modulation_plan
 from daco.validation import Float32s, Indices
 
-POWER_FLOOR = 1e-10
-"""Added to the power of a mel band: noise of -120 dB of full scale in ``mod60``."""
-
-CEPSTRUM_FLOOR = 1e-12
-"""Added to a power spectrum before its logarithm: noise of -155 dB of full scale."""
-
-FLOOR = 1e-3
-"""Added to magnitudes of motion before their logarithm."""
+POWER_FLOOR = 1e-10  # of a mel band: noise of -120 dB of full scale in ``mod60``
+CEPSTRUM_FLOOR = 1e-12  # of a power spectrum: noise of -155 dB of full scale
+FLOOR = 1e-3  # added to magnitudes of motion before their logarithm
 
 ENVELOPE_GROUPS = (1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 23, 30, 39, 44, 50, 57, 65)
 """Edges of the frequency groups of ``env``, in units of 125 Hz."""
@@ -82,13 +77,16 @@ class Framing(NamedTuple):
             yield waveform[start : start + step - self.hop + len(self.window)]
 
 
-def framing(sample_rate: int, hop_seconds: float, hops: int, dtype: Any = np.float32) -> Framing:
-    """Frames of `hops` hops with a symmetric Hann window; the FFT may pad to a fast length."""
+def framing(
+    sample_rate: int, seconds: float, hops: int, *, dtype: Any = np.float32, fast: bool = False
+) -> Framing:
+    """Frames of `hops` hops with a symmetric Hann window; a `fast` FFT pads to a fast length."""
     from scipy.fft import next_fast_len
 
-    hop = round(hop_seconds * sample_rate)
+    hop = round(seconds * sample_rate)
     window = np.hanning(hops * hop).astype(dtype)
-    return Framing(hop, window, next_fast_len(len(window), real=True))
+    length = next_fast_len(len(window), real=True) if fast else len(window)
+    return Framing(hop, window, length)
 
 
 def mel_filters(sample_rate: int, fft_length: int, bands: int = 128) -> NDArray[np.float64]:
@@ -106,18 +104,32 @@ def mel_filters(sample_rate: int, fft_length: int, bands: int = 128) -> NDArray[
     return filters
 
 
-def mel_levels(waveforms: Float32s, frames: Framing, filters: Any) -> Float32s:
-    """Mel bands in decibels, (clips, bands, frames) float32; `filters` is sparse."""
+def _levels(waveform: Float32s, frames: Framing, filters: Any) -> Float32s:
+    """Powers of bands over time, (bands, frames); `filters` is sparse."""
     # Time last, because the filters and the modulation both run along contiguous time.
-    shape = (len(waveforms), filters.shape[0], frames.count(waveforms.shape[1]))
-    levels = np.empty(shape, np.float32)
-    for bands, waveform in zip(levels, waveforms, strict=True):
-        for columns, power in frames.powers(waveform):
-            bands[:, columns] = filters @ power.T
+    levels = np.empty((filters.shape[0], frames.count(len(waveform))), np.float32)
+    for columns, power in frames.powers(waveform):
+        levels[:, columns] = filters @ power.T
+    return levels
+
+
+def mel_levels(waveform: Float32s, frames: Framing, filters: Any) -> Float32s:
+    """Mel bands in decibels, (bands, frames) float32."""
+    levels = _levels(waveform, frames, filters)
     levels += np.float32(POWER_FLOOR)
     np.log10(levels, out=levels)
     levels *= np.float32(10)
     return levels
+
+
+@lru_cache(maxsize=8)
+def mel_plan(sample_rate: int, seconds: float, hops: int, bands: int) -> tuple[Framing, Any]:
+    """Frames and sparse mel filters: few weights count, and no threaded product gets in the way."""
+    from scipy.sparse import csr_array
+
+    frames = framing(sample_rate, seconds, hops, fast=True)
+    filters = mel_filters(sample_rate, frames.fft_length, bands)
+    return frames, csr_array(filters.astype(np.float32))
 
 
 def envelope_peaks(waveform: Float32s, sample_rate: int) -> Float32s:
@@ -132,29 +144,24 @@ def envelope_peaks(waveform: Float32s, sample_rate: int) -> Float32s:
     largest of more frequencies is larger. Groups above half the sample rate, and modulation bands
     with one frequency only (the slow ones of short clips), are 0. Levels cancel without a floor.
     """
-    plan = _envelope_plan(sample_rate)
-    segments = plan.frames.segments(waveform, sample_rate)
-    values = np.mean([_peakiness(segment, plan) for segment in segments], axis=0)
-    return values.T.astype(np.float32).ravel()
-
-
-class _EnvelopePlan(NamedTuple):
-    frames: Framing
-    frame_rate: float
-    groups: Any  # sparse, (groups, frequencies): averages the powers of each group
+    frames, groups = _envelope_plan(sample_rate)
+    frame_rate = sample_rate / frames.hop
+    segments = frames.segments(waveform, sample_rate)
+    values = [_peakiness(_levels(segment, frames, groups), frame_rate) for segment in segments]
+    return np.mean(values, axis=0).T.astype(np.float32).ravel()
 
 
 @lru_cache(maxsize=8)
-def _envelope_plan(sample_rate: int) -> _EnvelopePlan:
+def _envelope_plan(sample_rate: int) -> tuple[Framing, Any]:
+    """The frames, and the sparse matrix (groups, frequencies) that averages powers of groups."""
     from scipy.sparse import csr_array
 
     frames = framing(sample_rate, 0.001, 8)
-    frames = frames._replace(fft_length=len(frames.window))
     hertz = np.arange(frames.fft_length // 2 + 1) * sample_rate / frames.fft_length
     edges = 125.0 * np.array(ENVELOPE_GROUPS)[:, None]
     inside = (edges[:-1] <= hertz) & (hertz < edges[1:])
     groups = inside / np.maximum(1, inside.sum(axis=1, keepdims=True))
-    return _EnvelopePlan(frames, sample_rate / frames.hop, csr_array(groups.astype(np.float32)))
+    return frames, csr_array(groups.astype(np.float32))
 
 
 @lru_cache(maxsize=8)
@@ -165,14 +172,11 @@ def _peak_bands(frames: int, frame_rate: float) -> tuple[Indices, int]:
     return edges[:-1], max(int(edges[-1]), int(edges[-2]) + 1)
 
 
-def _peakiness(waveform: Float32s, plan: _EnvelopePlan) -> NDArray[np.float64]:
-    """Peakiness of each group and modulation band, (groups, bands)."""
+def _peakiness(levels: Float32s, frame_rate: float) -> NDArray[np.float64]:
+    """Peakiness of each group's powers (groups, frames) in each modulation band."""
     from scipy.fft import rfft
 
-    frames = plan.frames.count(len(waveform))
-    levels = np.empty((plan.groups.shape[0], frames), np.float32)
-    for columns, power in plan.frames.powers(waveform):
-        levels[:, columns] = plan.groups @ power.T
+    frames = levels.shape[1]
     np.sqrt(levels, out=levels)
     mean = levels.mean(axis=1, keepdims=True, dtype=np.float64)
     silent = mean == 0
@@ -182,7 +186,7 @@ def _peakiness(waveform: Float32s, plan: _EnvelopePlan) -> NDArray[np.float64]:
     magnitude = np.zeros((len(levels), frames // 2 + 2), np.float32)  # 0 for bands that are beyond
     np.abs(rfft(levels, axis=1), out=magnitude[:, :-1])
     magnitude /= np.float32(np.sqrt(frames))
-    starts, stop = _peak_bands(frames, plan.frame_rate)
+    starts, stop = _peak_bands(frames, frame_rate)
     sizes = np.maximum(1, np.diff(starts, append=stop))
     magnitude = magnitude[:, :stop]
     largest = np.maximum.reduceat(magnitude, starts, axis=1).astype(np.float64)
@@ -206,7 +210,8 @@ def cepstrum(waveform: Float32s, sample_rate: int) -> Float32s:
     """
     from scipy.fft import rfft
 
-    frames = _cepstrum_frames(sample_rate)
+    # In double precision: between the lines of loud harmonics there may be 130 dB less.
+    frames = framing(sample_rate, 0.256, 2, dtype=np.float64)
     window = np.hanning(frames.fft_length // 2 + 1)
     window *= np.sqrt(_CEPSTRUM_REFERENCE / len(window))
     edges = np.floor(CEPSTRUM_EDGES * sample_rate / _REFERENCE_RATE).astype(np.intp)
@@ -223,13 +228,6 @@ def cepstrum(waveform: Float32s, sample_rate: int) -> Float32s:
     return np.mean(values, axis=0).astype(np.float32)
 
 
-@lru_cache(maxsize=8)
-def _cepstrum_frames(sample_rate: int) -> Framing:
-    # In double precision: between the lines of loud harmonics there may be 130 dB less.
-    frames = framing(sample_rate, 0.256, 2, np.float64)
-    return frames._replace(fft_length=len(frames.window))
-
-
 def fast_modulation(waveform: Float32s, sample_rate: int) -> Float32s:
     """The view ``mod60``: how each mel band moves, 1 to 62 Hz, 192 values.
 
@@ -238,14 +236,14 @@ def fast_modulation(waveform: Float32s, sample_rate: int) -> Float32s:
     modulation bands, then over groups of 4 neighbouring mel bands; ``ln(. + 1e-3)``. The order is
     modulation band, group.
 
-    Shorter and longer clips are treated as by `daco.backbones.pooling.modulation`. The floor of
+    Shorter and longer clips are treated as by `daco.backbones.readout.modulation`. The floor of
     the power matters in bands with less power than noise of -120 dB of full scale, which is below
     what 16 bits resolve.
     """
     from scipy.fft import rfft
 
-    frames, filters = _fast_plan(sample_rate)
-    (levels,) = mel_levels(waveform[None], frames, filters)
+    frames, filters = mel_plan(sample_rate, 0.008, 4, FAST_MEL_BANDS)
+    levels = mel_levels(waveform, frames, filters)
     levels -= levels.mean(axis=1, keepdims=True, dtype=np.float64).astype(np.float32)
     frame_rate = sample_rate / frames.hop
     count = levels.shape[1]
@@ -256,15 +254,6 @@ def fast_modulation(waveform: Float32s, sample_rate: int) -> Float32s:
     # A group at a time: an hour of all would take a multiple of the waveform's memory.
     magnitudes = np.stack([np.abs(rfft(group, length)).mean(axis=0) for group in groups])
     return np.log(bands @ magnitudes.T + np.float32(FLOOR)).ravel()
-
-
-@lru_cache(maxsize=8)
-def _fast_plan(sample_rate: int) -> tuple[Framing, Any]:
-    from scipy.sparse import csr_array
-
-    frames = framing(sample_rate, 0.008, 4)
-    filters = mel_filters(sample_rate, frames.fft_length, FAST_MEL_BANDS)
-    return frames, csr_array(filters.astype(np.float32))
 
 
 VIEWS = {"env": envelope_peaks, "cep": cepstrum, "mod60": fast_modulation}

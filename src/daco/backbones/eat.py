@@ -6,6 +6,7 @@ are padded with zeros, longer ones lose what comes after 10.255 seconds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,42 +14,51 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from daco.backbones.network import Network
+from daco.backbones.network import Network, Output, loaded
 from daco.backbones.transformer import (
     BANDS,
     FRAME,
     FRAME_RATE,
-    HIDDEN,
     LAYERS,
     PATCH,
     SAMPLE_RATE,
     WIDTH,
     Block,
-    Output,
     TokenEncoder,
+    embedded,
     fbank,
-    linear,
-    named_linear,
-    named_norm,
-    patches_of,
     samples_for,
 )
-from daco.backbones.weights import model_of
+from daco.backbones.weights import model_of, shapes_of
 
 FRAMES = 1024
 STEPS = FRAMES // PATCH
 TABLE_STEPS = 768
 EPS = 1e-6
 MEAN, TWICE_STD = -4.268, 9.138
+NAMES = {
+    "patches": "local_encoder.proj",
+    "cls": "extra_tokens",
+    "norm": "pre_norm",
+    "positions": "fixed_positional_encoder.positions",
+    "layers": "blocks",
+    "qkv": "attn.qkv",
+    "out": "attn.proj",
+    "fc1": "mlp.fc1",
+    "fc2": "mlp.fc2",
+}
+"""Names of tensors of `Encoder`, and those of checkpoints."""
+
 POSITIONS = "model.fixed_positional_encoder.positions"
 
 
 def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
     """The network of a cleaned state dict. ``embed`` gives the CLS token, 768 values."""
+    weights = {name: state_dict[_published(name)] for name in shapes_of(Encoder)}
     return Network(
         "eat",
         features,
-        Encoder(state_dict),
+        loaded(weights, Encoder),
         sample_rate=SAMPLE_RATE,
         shortest=FRAME,
         own_readouts=("cls",),
@@ -69,27 +79,14 @@ def features(waveforms: Tensor) -> Tensor:
 
 def expected_shapes() -> dict[str, tuple[int, ...]]:
     """Names and shapes of the 150 tensors of a checkpoint."""
-    shapes: dict[str, tuple[int, ...]] = {
-        "model.extra_tokens": (1, 1, WIDTH),
-        "model.local_encoder.proj.weight": (WIDTH, 1, PATCH, PATCH),
-        "model.local_encoder.proj.bias": (WIDTH,),
-        POSITIONS: (1, TABLE_STEPS * BANDS, WIDTH),
-        "model.pre_norm.weight": (WIDTH,),
-        "model.pre_norm.bias": (WIDTH,),
-    }
-    layers = {
-        "norm1": (WIDTH,),
-        "attn.qkv": (3 * WIDTH, WIDTH),
-        "attn.proj": (WIDTH, WIDTH),
-        "norm2": (WIDTH,),
-        "mlp.fc1": (HIDDEN, WIDTH),
-        "mlp.fc2": (WIDTH, HIDDEN),
-    }
-    for number in range(LAYERS):
-        for name, shape in layers.items():
-            shapes[f"model.blocks.{number}.{name}.weight"] = shape
-            shapes[f"model.blocks.{number}.{name}.bias"] = shape[:1]
-    return shapes
+    return {_published(name): shape for name, shape in shapes_of(Encoder).items()}
+
+
+def _published(name: str) -> str:
+    """The name that a tensor of `Encoder` has in a checkpoint."""
+    for ours, theirs in NAMES.items():
+        name = re.sub(rf"\b{ours}\b", theirs, name)
+    return f"model.{name}"
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -121,35 +118,22 @@ def _waves(position: Tensor, frequency: Tensor) -> Tensor:
 class Encoder(TokenEncoder):
     """Filter banks (B, 1024, 128) to the grid (B, 64, 8, 768) and the CLS token."""
 
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+    positions: Tensor
+
+    def __init__(self) -> None:
         super().__init__()
-        patches = "model.local_encoder.proj."
-        self.patches = linear(weights[patches + "weight"].flatten(1), weights[patches + "bias"])
+        self.patches = nn.Conv2d(1, WIDTH, PATCH, PATCH)
         # The position table is wide enough for 768 steps of time, of which the network sees 64.
-        seen = weights[POSITIONS][:, : STEPS * BANDS].clone()
-        self.positions = nn.Parameter(seen, requires_grad=False)
-        self.cls = nn.Parameter(weights["model.extra_tokens"], requires_grad=False)
-        self.norm = named_norm(weights, "model.pre_norm", EPS)
-        self.layers = nn.ModuleList(
-            _block(weights, f"model.blocks.{number}.") for number in range(LAYERS)
-        )
+        self.register_buffer("positions", torch.empty(1, TABLE_STEPS * BANDS, WIDTH))
+        self.cls = nn.Parameter(torch.empty(1, 1, WIDTH))
+        self.norm = nn.LayerNorm(WIDTH, EPS)
+        self.layers = nn.ModuleList(Block(EPS) for _ in range(LAYERS))
 
     def tokens(self, features: Tensor) -> tuple[Tensor, None]:
         """The CLS token, and embedded patches with their positions."""
-        x = self.patches(patches_of(features)) + self.positions
+        x = embedded(self.patches, features) + self.positions[:, : STEPS * BANDS]
         return self.norm(torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)), None
 
     def output(self, tokens: Tensor) -> Output:
         """The grid without the CLS token, and that token as ``"cls"``."""
         return tokens[:, 1:].reshape(len(tokens), STEPS, BANDS, WIDTH), {"cls": tokens[:, 0]}
-
-
-def _block(weights: Mapping[str, Tensor], prefix: str) -> Block:
-    return Block(
-        qkv=named_linear(weights, prefix + "attn.qkv"),
-        out=named_linear(weights, prefix + "attn.proj"),
-        norm1=named_norm(weights, prefix + "norm1", EPS),
-        fc1=named_linear(weights, prefix + "mlp.fc1"),
-        fc2=named_linear(weights, prefix + "mlp.fc2"),
-        norm2=named_norm(weights, prefix + "norm2", EPS),
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -32,19 +32,13 @@ _LOUD = 0.95  # quantile of the frames' powers that is the loud part of a clip
 _ON = 0.1  # share of it from which on a frame counts
 
 
-class _Plan(NamedTuple):
-    frames: Framing
-    scale: float  # from sums of power spectra to mean squares
-    edges: Indices  # first frequency of each band, and the one after the last
-
-
 @lru_cache(maxsize=8)
-def _plan(sample_rate: int) -> _Plan:
+def _plan(sample_rate: int) -> tuple[Framing, float, Indices]:
+    """Frames, factor from sums of power spectra to mean squares, and edges of bands."""
     frames = framing(sample_rate, 0.064, 2)
-    frames = frames._replace(fft_length=len(frames.window))
     hertz = np.arange(frames.fft_length // 2 + 1) * sample_rate / frames.fft_length
     window = frames.window.astype(np.float64)
-    return _Plan(frames, 2 / (len(window) * float(window @ window)), np.searchsorted(hertz, _EDGES))
+    return frames, 2 / (len(window) * float(window @ window)), np.searchsorted(hertz, _EDGES)
 
 
 def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
@@ -75,22 +69,22 @@ def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
     (-23.01, -23.01, 100.0)
     """
     plan = _plan(int(sample_rate))
-    return np.stack([_levels(np.asarray(wave), plan) for wave in waveforms])
+    return np.stack([_levels(np.asarray(wave), *plan) for wave in waveforms])
 
 
-def _levels(wave: Any, plan: _Plan) -> Float32s:
-    scale = plan.scale * (float(INT16_SCALE) ** 2 if wave.dtype == np.int16 else 1.0)
-    missing = len(plan.frames.window) - len(wave)
+def _levels(wave: Any, framed: Framing, scale: float, edges: Indices) -> Float32s:
+    scale *= float(INT16_SCALE) ** 2 if wave.dtype == np.int16 else 1.0
+    missing = len(framed.window) - len(wave)
     wave = np.pad(wave, (0, missing)) if missing > 0 else wave
-    first, middle = plan.edges[0], plan.edges[-2]
-    spectrum, by_frame = np.zeros(plan.frames.fft_length // 2 + 1), []
-    for _, power in plan.frames.powers(wave):  # in blocks: an hour is never transformed at once
+    first, middle = edges[0], edges[-2]
+    spectrum, by_frame = np.zeros(framed.fft_length // 2 + 1), []
+    for _, power in framed.powers(wave):  # in blocks: an hour is never transformed at once
         spectrum += power.sum(axis=0, dtype=np.float64)
         by_frame.append(power[:, first:].sum(axis=1, dtype=np.float64))
     frames = np.concatenate(by_frame)
     spectrum *= scale / len(frames)
     total = np.concatenate([[0.0], np.cumsum(spectrum)])
-    bands = total[plan.edges[1:]] - total[plan.edges[:-1]]
+    bands = total[edges[1:]] - total[edges[:-1]]
     powers = np.array([total[-1] - total[first], *bands])
     shape = spectrum[first:middle] + FLOOR * FLOOR
     flatness = 10 * (np.log10(shape).mean() - np.log10(shape.mean()))

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from daco.backbones.classical import VIEWS, framing, mel_filters, mel_levels, shortest_clip
-from daco.backbones.pooling import MIN_MODULATION_FRAMES
+from daco.backbones.classical import VIEWS, mel_levels, mel_plan, shortest_clip
 from daco.backbones.protocol import Backbone
-from daco.backbones.readout import pool
+from daco.backbones.readout import MIN_MODULATION_FRAMES, pool
 from daco.errors import InputError
 from daco.validation import Float32s
 
@@ -31,8 +30,8 @@ class LogMel(Backbone):
     unnormalised HTK mel bands from 0 Hz to half the sample rate, ``10 log10(. + 1e-10)``. The
     default readout ``mod`` (`daco.backbones.readout.pool`) gives 7 modulation bands x 16 groups of
     8 mel bands = 112 values. It needs no weights and no download, and hardly depends on the level
-    of the recording. ``mean`` (128 values) and ``meanstd`` (256) are over time alone, because a
-    mean over the mel bands would leave one number.
+    of the recording. ``mean`` and ``std`` (128 values each) are over time alone, because a mean
+    over the mel bands would leave one number.
 
     ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are computed from the waveform itself
     (`daco.backbones.classical`). They are meant for clips of 1 s or longer; a clip below 0.512 s is
@@ -54,15 +53,13 @@ class LogMel(Backbone):
     """
 
     name = "logmel"
-    readouts = ("mod", "mean", "meanstd", *VIEWS)
+    readouts = ("mod", "mean", "std", *VIEWS)
     default_readout = "mod"
     has_weights = False
     takes_int16 = True
     parameters = 0
 
     def __init__(self, sample_rate: int = 16000) -> None:
-        from scipy.sparse import csr_array
-
         if not float(sample_rate).is_integer() or sample_rate < MIN_SAMPLE_RATE:
             raise InputError(
                 f"sample_rate must be a whole number of at least {MIN_SAMPLE_RATE} Hz. "
@@ -72,11 +69,7 @@ class LogMel(Backbone):
         self.hop = round(HOP_SECONDS * self.sample_rate)
         self.frame_rate = self.sample_rate / self.hop
         self.shortest = (MIN_MODULATION_FRAMES + 1) * self.hop
-        self._frames = framing(self.sample_rate, HOP_SECONDS, 2)
-        # Sparse: 1,013 of 65,664 weights count, and no threaded matrix product gets in the way of
-        # the threads that read files.
-        filters = mel_filters(self.sample_rate, self._frames.fft_length)
-        self._filters = csr_array(filters.astype(np.float32))
+        self._plan = mel_plan(self.sample_rate, HOP_SECONDS, 2, MEL_BANDS)
 
     @property
     def default_views(self) -> tuple[str, ...]:
@@ -102,13 +95,13 @@ class LogMel(Backbone):
             if missing > 0:
                 clips = np.pad(clips, ((0, 0), (0, missing)))
             return np.stack([VIEWS[readout](clip, self.sample_rate) for clip in clips])
-        shape = (*grid.shape[:2], 1, MEL_BANDS) if readout == "mean" else grid.shape
-        return np.asarray(pool(grid.reshape(shape), readout, frame_rate=self.frame_rate))
+        name = "band" if readout == "mean" else readout
+        return np.asarray(pool(grid, name, frame_rate=self.frame_rate))
 
     def grid(self, waveforms: Any) -> Float32s:
         """Compute log-mel bands in decibels, (clips, frames, 128, 1) float32."""
         return np.ascontiguousarray(self._bands(self.float_waveforms(waveforms)))
 
     def _bands(self, waveforms: Float32s) -> Float32s:
-        levels = mel_levels(waveforms, self._frames, self._filters)
+        levels = np.stack([mel_levels(waveform, *self._plan) for waveform in waveforms])
         return levels.transpose(0, 2, 1)[..., None]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from daco.audio.formats import INT16_SCALE
 from daco.backbones.protocol import Backbone
-from daco.backbones.readout import READOUTS, Readout, parse_readout, pool
+from daco.backbones.readout import READOUTS, pool
 from daco.compute.device import tf32, torch_device
 from daco.errors import InputError
+from daco.validation import Float32s
+
+Output = tuple[Tensor, Mapping[str, Tensor]]
+"""A grid (B, T, F, D), and the network's own readouts by name."""
 
 
 class Network(Backbone):
@@ -31,7 +34,7 @@ class Network(Backbone):
     sample_rate : samples per second
     shortest : fewest samples that the encoder can work with
     own_readouts : names that the encoder's second output has
-    default_readout : one of them, or a readout of the grid
+    default_readout : one of them, or a readout of the grid; ``layer<N>`` is the same of layer N
     frame_rate : time steps of the grid per second; the readout ``mod`` needs it
     device, precision : see ``Backbone``
     resampler : how recordings of another rate should be resampled
@@ -55,72 +58,60 @@ class Network(Backbone):
         resampler: str = "soxr",
     ) -> None:
         self.name, self.device, self.precision = name, device, precision
-        self.sample_rate, self.shortest = sample_rate, shortest
-        self.resampler = resampler
+        self.sample_rate, self.shortest, self.resampler = sample_rate, shortest, resampler
         self.frame_rate = frame_rate
-        of_grid = tuple(name for name in READOUTS if name != "mod" or frame_rate is not None)
-        self.readouts = (*own_readouts, *of_grid)
-        self.default_readout = default_readout
         self.depth: int = getattr(encoder, "depth", 0)
+        of_grid = tuple(name for name in READOUTS if name != "mod" or frame_rate is not None)
+        layers = tuple(f"layer{number}" for number in range(1, self.depth + 1))
+        self.readouts = (*own_readouts, *of_grid, *layers)
+        self.default_readout = default_readout
         self.features = features
         self._device = torch_device(device)
         self._dtype = torch.bfloat16 if precision == "bf16" else torch.float32
         self.parameters = sum(parameter.numel() for parameter in encoder.parameters())
         self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
 
-    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+    def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Several readouts of one forward pass, of as many layers as they name."""
-        wanted = {name: self._parsed(name) for name in readouts}
+        for name in readouts:
+            self.check_readout(name)
+        layers = {name: self._layer(name) for name in readouts}
         with torch.inference_mode():
-            outputs = self._outputs(waveforms, {readout.layer for readout in wanted.values()})
-            # The precision is that of the network; what it says is pooled exactly.
+            outputs = self._outputs(waveforms, set(layers.values()))
+            # The precision is that of the network; its output is pooled exactly.
             with tf32(self._device, False):
-                vectors = {
-                    name: self._read(*outputs[readout.layer], readout)
-                    for name, readout in wanted.items()
-                }
-            return {name: _numpy(vector) for name, vector in vectors.items()}
+                return {name: self._read(outputs[layers[name]], name) for name in readouts}
 
-    def check_readout(self, name: str) -> None:
-        """Raise an InputError unless there is such a readout.
-
-        Besides `readouts` there are those of `daco.backbones.readout.PATTERNS`, and where the
-        network has layers, each of them of a layer, as in ``mean@L4``.
-        """
-        self._parsed(name)
-
-    def grid(self, waveforms: Any) -> NDArray[np.float32]:
+    def grid(self, waveforms: Any) -> Float32s:
         """Features before any pooling, (clips, time, frequency, dim)."""
         with torch.inference_mode():
             return _numpy(self._forward(waveforms)[0])
 
-    def _parsed(self, name: str) -> Readout:
-        return parse_readout(name, self.readouts, depth=self.depth, owner=self.name)
+    def _layer(self, readout: str) -> int:
+        """The layer that a readout is of; without a number, the last."""
+        number = readout.removeprefix("layer")
+        return int(number) if number != readout and self.depth else self.depth
 
-    def _read(self, grid: Tensor, own: dict[str, Tensor], readout: Readout) -> Tensor:
-        if readout.kind in own:
-            return own[readout.kind]
-        name = replace(readout, layer=None).name
-        pooled: Tensor = pool(grid.float(), name, frame_rate=self.frame_rate)
-        return pooled
+    def _read(self, output: Output, readout: str) -> Float32s:
+        grid, own = output
+        kind = self.default_readout if readout.startswith("layer") else readout
+        vectors = own[kind] if kind in own else pool(grid, kind, frame_rate=self.frame_rate)
+        return _numpy(vectors)
 
-    def _forward(self, waveforms: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        return self._outputs(waveforms, {None})[None]
+    def _forward(self, waveforms: Any) -> Output:
+        return self._outputs(waveforms, {self.depth})[self.depth]
 
-    def _outputs(
-        self, waveforms: Any, layers: set[int | None]
-    ) -> dict[int | None, tuple[Tensor, dict[str, Tensor]]]:
-        """Grid and own readouts of each layer asked for; None is the output of the network."""
+    def _outputs(self, waveforms: Any, layers: set[int]) -> Mapping[int, Output]:
+        """Grid and own readouts of each layer asked for."""
         x = self._on_device(waveforms)
         with tf32(x.device, False):
-            features = self.features(x)
-        features = features.to(self._dtype)
+            features = self.features(x).to(self._dtype)
         with tf32(x.device, self.precision == "tf32"):
-            if layers <= {None}:
-                return {None: self.encoder(features)}
-            layered: Any = self.encoder
-            found = layered.at_layers(features, {layer or self.depth for layer in layers})
-        return {layer: found[layer or self.depth] for layer in layers}
+            if layers == {self.depth}:
+                return {self.depth: self.encoder(features)}
+            encoder: Any = self.encoder
+            found: Mapping[int, Output] = encoder.at_layers(features, layers)
+            return found
 
     def _on_device(self, waveforms: Any) -> Tensor:
         x = waveforms if isinstance(waveforms, Tensor) else _tensor(waveforms)
@@ -140,15 +131,35 @@ def _tensor(waveforms: Any) -> Tensor:
     return torch.from_numpy(np.require(array, dtype, requirements=["C", "W"]))
 
 
-def _numpy(values: Tensor) -> NDArray[np.float32]:
+def _numpy(values: Tensor) -> Float32s:
     return values.float().cpu().numpy()
 
 
-def batch_norm(weights: Mapping[str, Tensor], name: str, eps: float) -> tuple[Tensor, Tensor]:
-    """Scale and shift of a BatchNorm with fixed statistics, in float64."""
-    weight, bias, mean, variance = (
-        weights[f"{name}.{field}"].double()
-        for field in ("weight", "bias", "running_mean", "running_var")
-    )
-    scale = weight / (variance + eps).sqrt()
-    return scale, bias - mean * scale
+def cpu_multiplies_bf16() -> bool | None:
+    """Whether this CPU has instructions for bfloat16; None where torch cannot say."""
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    found = [bool(value) for name, value in capabilities.items() if "bf16" in name]
+    return any(found) if found else None
+
+
+def loaded(
+    weights: Mapping[str, Tensor], make: Callable[[], nn.Module], *, strict: bool = True
+) -> nn.Module:
+    """A module with these weights."""
+    with torch.device("meta"):  # without the random initialisation
+        module = make()
+    own = {name: tensor.detach() for name, tensor in weights.items()}
+    module.load_state_dict(own, strict=strict, assign=True)
+    return module.eval()
+
+
+def folded(weights: Mapping[str, Tensor], make: Callable[[], nn.Module]) -> nn.Module:
+    """The same with BatchNorms folded into the convolutions before them."""
+    module = loaded(weights, make, strict=False)
+    for parent in list(module.modules()):
+        for (name, convolution), (other, norm) in pairwise(list(parent.named_children())):
+            if isinstance(convolution, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                exact = nn.utils.fuse_conv_bn_eval(convolution.double(), norm.double())
+                setattr(parent, name, exact.float())
+                setattr(parent, other, nn.Identity())
+    return module

@@ -34,24 +34,21 @@ class Backbone:
     sample_rate : int
         Samples per second of its waveforms.
     readouts : tuple of str
-        Names of its readouts; `check_readout` may accept more.
+        Names of its readouts.
     default_readout : str
         The readout of `embed` if none is named.
     resampler : {"soxr", "polyphase"}
         How recordings of other rates are converted to ``sample_rate``.
     shortest : int
         Fewest samples of a clip.
-    precision : str
-        ``"fp32"``, ``"tf32"`` or ``"bf16"``.
-    device : str
-        Where it computes, such as ``"cpu"`` or ``"cuda"``.
+    precision, device : str
+        Such as ``"fp32"`` and ``"cpu"``.
     has_weights : bool
         Whether it was trained; if not, its name and version describe it completely.
     weights_sha256 : str or None
         Hash of the checkpoint file; None without a file.
     package : str or None
-        Name and version of the package it comes from, such as ``"my-network 1.0"``; None for
-        networks of daco.
+        Name and version of the package it comes from; None for networks of daco.
     takes_int16 : bool
         Whether it also takes 16-bit samples, which are 32768 times as large.
     parameters : int or None
@@ -129,18 +126,16 @@ class Backbone:
 
     def float_waveforms(self, waveforms: Any) -> Float32s:
         """Check waveforms and return them as finite float32 arrays of NumPy."""
-        if hasattr(waveforms, "detach"):
-            waveforms = waveforms.detach().cpu().numpy()
-        array = np.asarray(waveforms)
+        array = np.asarray(waveforms.detach().cpu() if hasattr(waveforms, "detach") else waveforms)
         allowed = array.dtype.kind == "f" or array.dtype == np.int16
         self.check_waveforms(array.shape, array.dtype, allowed=allowed)
         if array.dtype == np.int16:
             return array.astype(np.float32) * INT16_SCALE
-        array = array.astype(np.float32, copy=False)
-        if not np.isfinite(array).all():
-            first = int(np.argmin(np.isfinite(array).all(axis=1)))
+        finite = np.isfinite(array).all(axis=1)
+        if not finite.all():
+            first = int(np.argmin(finite))
             raise InputError(f"waveforms[{first}] contains NaN or infinity. Drop that clip.")
-        return array
+        return array.astype(np.float32, copy=False)
 
 
 def embed_safely(net: Backbone, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:

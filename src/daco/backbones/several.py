@@ -34,7 +34,7 @@ class Networks(Backbone):
         trained = next((each for each in networks if each.has_weights), networks[0])
         self.precision, self.device = trained.precision, trained.device
         self.parameters = sum(each.parameters or 0 for each in networks)
-        self.readouts = tuple(view_name(n, r) for n in networks for r in n.default_views)
+        self.readouts = self.resolve(())
         self.default_readout = "+".join(self.readouts)
 
     @property
@@ -44,15 +44,11 @@ class Networks(Backbone):
 
     def resolve(self, readouts: Sequence[str]) -> tuple[str, ...]:
         """Return the views of these names, and the default views of networks without a name."""
-        named: dict[Backbone, list[str]] = {network: [] for network in self.networks}
-        for name in readouts:
-            network, readout = self._parsed(name)
-            named[network].append(view_name(network, readout))
-        return tuple(
-            view
-            for network, views in named.items()
-            for view in views or [view_name(network, r) for r in network.default_views]
-        )
+        views: list[str] = []
+        for network, share in zip(self.networks, self.shares(readouts), strict=True):
+            named = share.values() or network.default_views
+            views += [view_name(network, readout) for readout in named]
+        return tuple(views)
 
     def shares(self, readouts: Sequence[str]) -> list[dict[str, str]]:
         """Return the readouts of each network, by the view that they are."""
@@ -65,9 +61,8 @@ class Networks(Backbone):
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
         """Compute views of the same clips; `waveforms` has one array for each network."""
         vectors: dict[str, Float32s] = {}
-        for network, waves, share in zip(
-            self.networks, waveforms, self.shares(readouts), strict=True
-        ):
+        shares = self.shares(readouts)
+        for network, waves, share in zip(self.networks, waveforms, shares, strict=True):
             if share:
                 found = embed_safely(network, waves, list(share.values()))
                 vectors |= {view: found[readout] for view, readout in share.items()}
@@ -88,14 +83,11 @@ class Networks(Backbone):
                 readout = name.removeprefix(f"{network.name}-")
                 network.check_readout(readout)
                 return network, readout
-        known = [
-            *(n.name for n in self.networks if n.has_weights),
-            *(r for n in self.networks if not n.has_weights for r in n.readouts),
-        ]
-        trained = [f"{n.name}-mean" for n in self.networks if n.has_weights]
+        trained = [each.name for each in self.networks if each.has_weights]
+        known = [*trained, *(r for n in self.networks if not n.has_weights for r in n.readouts)]
         raise InputError(
             f"{self.name} has no view {name!r}. It has {', '.join(known)}, and other readouts, "
-            f"such as {', '.join(trained)}.{suggestion(name, known)}"
+            f"such as {', '.join(f'{each}-mean' for each in trained)}.{suggestion(name, known)}"
         )
 
 

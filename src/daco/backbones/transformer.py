@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from daco.backbones.network import Output
 
 SAMPLE_RATE = 16_000
 FRAME = 400
@@ -83,62 +85,28 @@ def mel_bank(rate: int, n_fft: int, n_mels: int, lowest: float, highest: float) 
     return bank
 
 
-def linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """A frozen linear layer around existing weights."""
-    # "meta" skips the random initialisation, a second for networks of this size.
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    layer.weight = nn.Parameter(weight, requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias, requires_grad=False)
-    return layer
-
-
-def named_linear(weights: Mapping[str, Tensor], name: str) -> nn.Linear:
-    """The linear layer that a state dict keeps under ``name``."""
-    return linear(weights[f"{name}.weight"], weights[f"{name}.bias"])
-
-
-def named_norm(weights: Mapping[str, Tensor], name: str, eps: float) -> nn.LayerNorm:
-    """The LayerNorm that a state dict keeps under ``name``."""
-    layer = nn.LayerNorm(len(weights[f"{name}.weight"]), eps=eps, device="meta")
-    layer.weight = nn.Parameter(weights[f"{name}.weight"], requires_grad=False)
-    layer.bias = nn.Parameter(weights[f"{name}.bias"], requires_grad=False)
-    return layer
-
-
 class Block(nn.Module):
     """x = norm1(alpha x + attention(x)), then x = norm2(alpha x + mlp(x)); exact GELU."""
 
-    def __init__(
-        self,
-        *,
-        qkv: nn.Linear,
-        out: nn.Linear,
-        norm1: nn.LayerNorm,
-        fc1: nn.Linear,
-        fc2: nn.Linear,
-        norm2: nn.LayerNorm,
-        alpha: float = 1.0,
-    ) -> None:
+    def __init__(self, eps: float, alpha: float = 1.0) -> None:
         super().__init__()
-        self.qkv, self.out, self.norm1 = qkv, out, norm1
-        self.fc1, self.fc2, self.norm2 = fc1, fc2, norm2
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.fc1, self.fc2 = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH, eps), nn.LayerNorm(WIDTH, eps)
         self.alpha = alpha
 
     def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Tokens (B, N, 768) to tokens; ``bias`` (B, heads, N, N) is added to the logits."""
         batch, tokens, width = x.shape
         qkv = self.qkv(x).view(batch, tokens, 3, HEADS, width // HEADS)
+        if bias is None and x.device.type == "cpu":
+            qkv = qkv.float()  # the CPU's attention is slower in bfloat16
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        heads = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+        heads = functional.scaled_dot_product_attention(q, k, v, attn_mask=bias).to(x.dtype)
         y = self.out(heads.transpose(1, 2).reshape(batch, tokens, width))
         x = self.norm1(torch.add(y, x, alpha=self.alpha))
         y = self.fc2(functional.gelu(self.fc1(x)))
         return self.norm2(torch.add(y, x, alpha=self.alpha))
-
-
-Output = tuple[Tensor, dict[str, Tensor]]
-"""A grid (B, time, bands, 768), and the network's own readouts by name."""
 
 
 class TokenEncoder(nn.Module):
@@ -163,17 +131,14 @@ class TokenEncoder(nn.Module):
         """The output of each wanted layer, counted from 1; none is computed beyond the last."""
         x, bias = self.tokens(features)
         found: dict[int, Output] = {}
-        for number, layer in enumerate(self.layers, start=1):
+        for number, layer in enumerate(self.layers[: max(wanted)], start=1):
             x = layer(x, bias)
             if number in wanted:
                 found[number] = self.output(x)
-            if number == max(wanted):
-                break
         return found
 
 
-def patches_of(features: Tensor) -> Tensor:
-    """Filter banks (B, frames, 128) as patches (B, 8 (frames // 16), 256), band after band."""
-    batch, steps = len(features), features.shape[1] // PATCH
-    x = features[:, : steps * PATCH].view(batch, steps, PATCH, BANDS, PATCH)
-    return x.transpose(2, 3).reshape(batch, steps * BANDS, PATCH * PATCH)
+def embedded(layer: nn.Conv2d, features: Tensor) -> Tensor:
+    """Filter banks (B, frames, 128) as embedded patches (B, 8 (frames // 16), D), by time."""
+    tokens: Tensor = layer(features[:, None])
+    return tokens.flatten(2).transpose(1, 2)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from daco.errors import WeightsError
 from daco.files.download import WEIGHTS_DIR_VARIABLE, WeightSource, weights_dir
-from daco.text import closest
+from daco.text import name_list, suggestion
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -22,56 +23,39 @@ _SHOWN = 3
 _WRAPPERS = ("state_dict", "model_state_dict")
 
 
-SOURCES: dict[str, WeightSource] = {
-    source.name: source
-    for source in (
-        WeightSource(
-            name="beats",
-            file_name="BEATs_iter3_plus_AS2M.pt",
-            url=(
-                "https://huggingface.co/datasets/Bencr/beats-checkpoints/resolve/main/"
-                "BEATs_iter3_plus_AS2M.pt"
-            ),
-            sha256="d43cbfad4d7b56381c061d7a24774f908d4d94c72961f6eb1d9090ff18cd8d34",
-            licence="MIT",
-        ),
-        WeightSource(
-            name="eat",
-            file_name="model.safetensors",
-            url=(
-                "https://huggingface.co/worstchan/EAT-base_epoch30_pretrain/resolve/main/"
-                "model.safetensors"
-            ),
-            sha256="8623072d09aac4f3ad1168b4fed3a24e4f68fe1da25b9fe733375efb237e5f48",
-            licence="MIT",
-        ),
-        WeightSource(
-            name="panns",
-            file_name="Cnn14_16k_mAP=0.438.pth",
-            url="https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",
-            sha256="e2ee543a27919542c2ea03eabaa70b24dcd4e6c8e05621de6b67a94e4c5058e6",
-            licence="CC-BY-4.0",
-        ),
-        WeightSource(
-            name="mn04",
-            file_name="mn04_as_mAP_432.pt",
-            url=(
-                "https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/"
-                "mn04_as_mAP_432.pt"
-            ),
-            sha256="899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c",
-            licence="MIT",
-        ),
-    )
-}
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """Tensors that fit a network, and the SHA-256 of the file they came from, if any."""
-
-    state_dict: dict[str, Any]
-    sha256: str | None
+_HUGGING_FACE = "https://huggingface.co/"
+_PUBLISHED = (
+    (
+        "beats",
+        "BEATs_iter3_plus_AS2M.pt",
+        f"{_HUGGING_FACE}datasets/Bencr/beats-checkpoints/resolve/main/BEATs_iter3_plus_AS2M.pt",
+        "d43cbfad4d7b56381c061d7a24774f908d4d94c72961f6eb1d9090ff18cd8d34",
+        "MIT",
+    ),
+    (
+        "eat",
+        "model.safetensors",
+        f"{_HUGGING_FACE}worstchan/EAT-base_epoch30_pretrain/resolve/main/model.safetensors",
+        "8623072d09aac4f3ad1168b4fed3a24e4f68fe1da25b9fe733375efb237e5f48",
+        "MIT",
+    ),
+    (
+        "panns",
+        "Cnn14_16k_mAP=0.438.pth",
+        "https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",
+        "e2ee543a27919542c2ea03eabaa70b24dcd4e6c8e05621de6b67a94e4c5058e6",
+        "CC-BY-4.0",
+    ),
+    (
+        "mn04",
+        "mn04_as_mAP_432.pt",
+        "https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/mn04_as_mAP_432.pt",
+        "899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c",
+        "MIT",
+    ),
+)
+SOURCES = {row[0]: WeightSource(*row) for row in _PUBLISHED}
+"""The published checkpoint of each network."""
 
 
 def find_weights(name: str, explicit: str | os.PathLike[str] | None = None) -> Path:
@@ -106,8 +90,8 @@ def load_weights(
     *,
     expected: Shapes,
     clean: Callable[[dict[str, Any]], Mapping[str, Any]] = dict,
-) -> Checkpoint:
-    """A checkpoint, verified against its pin, read safely and checked key by key.
+) -> tuple[dict[str, Any], str | None]:
+    """The tensors of a checkpoint, read safely and checked, and the SHA-256 of its file, if any.
 
     Parameters
     ----------
@@ -128,9 +112,17 @@ def load_weights(
         path = find_weights(name, weights)
         checkpoint, sha256 = _read_verified(name, path)
         where = str(path)
-    state_dict = dict(clean(_unwrap(checkpoint, where)))
-    _check_state_dict(state_dict, expected, where, name)
-    return Checkpoint(state_dict, sha256)
+    for key in _WRAPPERS:
+        if isinstance(checkpoint, Mapping) and isinstance(checkpoint.get(key), Mapping):
+            checkpoint = checkpoint[key]
+    if not isinstance(checkpoint, Mapping) or not checkpoint:
+        raise WeightsError(
+            f"{where} holds no state dict. A checkpoint maps names to tensors, directly or under "
+            f"'model', {', '.join(map(repr, _WRAPPERS))}."
+        )
+    tensors = dict(clean(dict(checkpoint)))
+    _check_tensors(tensors, expected, where, name)
+    return tensors, sha256
 
 
 def model_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,49 +131,44 @@ def model_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     return model if isinstance(model, Mapping) else checkpoint
 
 
-def _check_state_dict(
-    state_dict: Mapping[str, Any], expected: Shapes, where: str, name: str
-) -> None:
+def shapes_of(make: Callable[[], Any]) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor that a module has, but for counters of batches."""
+    import torch
+
+    with torch.device("meta"):
+        tensors = make().state_dict()
+    counter = "num_batches_tracked"
+    return {name: tuple(t.shape) for name, t in tensors.items() if not name.endswith(counter)}
+
+
+def _check_tensors(tensors: Mapping[str, Any], expected: Shapes, where: str, name: str) -> None:
     """Raise a WeightsError that names missing, unexpected and mis-shaped entries."""
     import torch
 
-    odd = [key for key, value in state_dict.items() if not isinstance(value, torch.Tensor)]
+    odd = [key for key, value in tensors.items() if not isinstance(value, torch.Tensor)]
     if odd:
         raise WeightsError(
-            f"{where} is not a state dict: {_list('not tensors', odd)}. Save network.state_dict() "
-            "and give that file."
+            f"{where} is not a state dict: {len(odd)} not tensors: {name_list(odd, _SHOWN)}. Save "
+            "network.state_dict() and give that file."
         )
-    missing = [key for key in expected if key not in state_dict]
-    unexpected = [
-        key + _nearest(key, missing or expected) for key in state_dict if key not in expected
-    ]
-    shapes = {key: tuple(value.shape) for key, value in state_dict.items()}
-    misshaped = [
-        f"{key} {shapes[key]}, not {tuple(shape)}"
-        for key, shape in expected.items()
-        if key in shapes and shapes[key] != tuple(shape)
-    ]
-    if missing or unexpected or misshaped:
-        parts = (
-            _list("missing", missing),
-            _list("unexpected", unexpected),
-            _list("of another shape", misshaped),
-        )
+    missing = [key for key in expected if key not in tensors]
+    shapes = {key: tuple(value.shape) for key, value in tensors.items()}
+    problems = {
+        "missing": missing,
+        "unexpected": [key + suggestion(key, missing) for key in tensors if key not in expected],
+        "of another shape": [
+            f"{key} {shapes[key]}, not {shape}"
+            for key, shape in expected.items()
+            if shapes.get(key, shape) != shape
+        ],
+    }
+    told = [f"{len(k)} {what}: {name_list(k, _SHOWN)}" for what, k in problems.items() if k]
+    if told:
         raise WeightsError(
             f"{where} does not fit the network {name!r} ({len(expected)} entries): "
-            f"{'; '.join(filter(None, parts))}. Give a checkpoint of this network, for instance "
+            f"{'; '.join(told)}. Give a checkpoint of this network, for instance "
             f"{SOURCES[name].file_name}."
         )
-
-
-def _list(what: str, keys: list[str]) -> str:
-    more = f", and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
-    return f"{len(keys)} {what}: {', '.join(keys[:_SHOWN])}{more}" if keys else ""
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = closest(key, known, cutoff=0.5)
-    return f" (nearest known: {near})" if near else ""
 
 
 def _read_verified(name: str, path: Path) -> tuple[Any, str]:
@@ -199,34 +186,6 @@ def _read_verified(name: str, path: Path) -> tuple[Any, str]:
         return _read(file, path), sha256
 
 
-def _unwrap(checkpoint: Any, where: str) -> dict[str, Any]:
-    """A checkpoint with tensors instead of arrays, out of the wrappers that training adds.
-
-    ``model`` stays, because the entries beside it say which network it is.
-    """
-    for key in _WRAPPERS:
-        if isinstance(checkpoint, Mapping) and isinstance(checkpoint.get(key), Mapping):
-            checkpoint = checkpoint[key]
-    if not isinstance(checkpoint, Mapping) or not checkpoint:
-        raise WeightsError(
-            f"{where} holds no state dict. A checkpoint maps names to tensors, directly or under "
-            f"'model', {', '.join(map(repr, _WRAPPERS))}."
-        )
-    tensors = {str(key): _as_tensor(value) for key, value in checkpoint.items()}
-    if isinstance(tensors.get("model"), Mapping):
-        model = tensors["model"].items()
-        tensors["model"] = {str(key): _as_tensor(value) for key, value in model}
-    return tensors
-
-
-def _as_tensor(value: Any) -> Any:
-    import numpy as np
-    import torch
-
-    numeric = isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
-    return torch.from_numpy(np.require(value, requirements=["C", "W"])) if numeric else value
-
-
 def _read(file: BufferedReader, path: Path) -> Any:
     import torch
     from safetensors import SafetensorError
@@ -239,9 +198,8 @@ def _read(file: BufferedReader, path: Path) -> Any:
         try:
             return load(file.read())
         except SafetensorError as error:
-            raise WeightsError(
-                f"{path} is damaged: {error}. Fetch or save the file again."
-            ) from None
+            message = f"{path} is damaged: {error}. Fetch or save the file again."
+            raise WeightsError(message) from None
     try:
         with _numpy_allowed():
             return torch.load(file, map_location="cpu", weights_only=True)
@@ -260,11 +218,9 @@ def _read(file: BufferedReader, path: Path) -> Any:
 
 def _numpy_allowed() -> AbstractContextManager[Any]:
     """Allow arrays and numbers of NumPy, which training scripts leave beside the weights."""
-    import numpy as np
     import torch
-    from numpy._core import multiarray
 
-    functions: list[Any] = [multiarray.scalar, multiarray._reconstruct]
+    functions: list[Any] = [each.__reduce__()[0] for each in (np.float64(0), np.zeros(0))]
     # NumPy 1 wrote them under another module.
     renamed = [(each, f"numpy.core.multiarray.{each.__name__}") for each in functions]
     dtypes = [type(np.dtype(code)) for code in "?bhilqBHILQefdSU"]

@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from daco.audio.decode import Waveforms, read_each
 from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
 from daco.audio.quality import quality_of
+from daco.backbones import load
 from daco.backbones.levels import LEVELS
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
@@ -98,7 +99,7 @@ class Engine(Protocol):
 
 def embed_clips(
     table: ClipTable,
-    net: Backbone,
+    network: Any,
     out: Location | str,
     *,
     readouts: Sequence[str] | None = None,
@@ -123,10 +124,11 @@ def embed_clips(
     ----------
     table : ClipTable
         The clips to embed.
-    net : Backbone
+    network : Backbone, str or object
         The frozen network, or several (:class:`daco.backbones.several.Networks`), for which each
-        recording is decoded once. Networks of daco get 16-bit clips as int16, all others get
-        float32. The memory of the waveforms is used again for later batches.
+        recording is decoded once; or what :func:`daco.backbones.load` takes: a name, a torch
+        module, or any object with a ``sample_rate`` and ``embed(waveforms)``. The memory of the
+        waveforms is used again for later batches.
     out : path or URL
         The Parquet file, which is replaced when all clips are embedded.
     readouts : sequence of str, optional
@@ -150,7 +152,7 @@ def embed_clips(
         The largest recording to decode.
     engine : Engine, optional
         Where the shards are computed, such as `daco.embedding.cluster.RayEmbedding`; by default
-        in this process. `net` then only describes the embeddings.
+        in this process. `network` then only describes the embeddings.
 
     Returns
     -------
@@ -164,6 +166,7 @@ def embed_clips(
         The output cannot be written, another run is writing it, or no clip could be embedded.
     """
     started = time.perf_counter()
+    net = load(network)
     names = check_readouts(net, readouts)
     channel = parse_channel(channel)
     workers = _default_workers(table.root) if workers is None else workers

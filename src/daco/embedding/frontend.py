@@ -264,7 +264,7 @@ class Listener:
             _, content = read_recording(source)
         elif not isinstance(source, Path | bytes):
             source = source.read(decoder.limits.bytes + 1)
-        return self._embed(decoder.decode(source, content), window, hop)
+        return self._embed(decoder.decode(source, content), window, hop, decoder.limits)
 
     def embed_waveform(
         self,
@@ -293,9 +293,11 @@ class Listener:
             wave = wave * INT16_SCALE if wave.dtype == np.int16 else wave
         elif wave.ndim != 1 or not wave.size:
             raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
-        return self._embed(Sound(wave, wave, sample_rate), window, hop)
+        return self._embed(Sound(wave, wave, sample_rate), window, hop, DEFAULT_LIMITS)
 
-    def _embed(self, sound: Sound, window: float | None, hop: float | None) -> EmbeddedRecording:
+    def _embed(
+        self, sound: Sound, window: float | None, hop: float | None, limits: AudioLimits
+    ) -> EmbeddedRecording:
         frontend, native = self.frontend, sound.native
         seconds = native.shape[-1] / sound.rate
         samples = sound.waves.shape[-1]
@@ -308,7 +310,8 @@ class Listener:
         for name, views in by_network.items():
             network, rate, waves = self._networks[name], views[0].sample_rate, sound.waves
             if (rate, views[0].resampler) != (frontend.sample_rate, frontend.resampler):
-                waves = decoder_of(network, frontend.channel).resampled(native, sound.rate)
+                decoder = decoder_of(network, frontend.channel, limits)
+                waves = decoder.resampled(native, sound.rate)
             # A window is to the model what a clip was: the far microphone is subtracted in each.
             whole = None if length == samples else length
             windows = _windows(waves, starts, whole, rate / frontend.sample_rate)

@@ -27,14 +27,13 @@ from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
-from daco.files.remote import Location, missing_message, open_location
+from daco.files.remote import Location, missing_message
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
 
 Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
 
-_TABLES = (".parquet", ".npz")
 _PROBED = 64  # recordings whose length is looked up, to know the usual one
 
 
@@ -96,22 +95,6 @@ class NormalsByMachine:
     machines: tuple[Normals, ...]
     warnings: tuple[str, ...]
     skipped: Skipped = ()
-
-
-def is_table(source: Location) -> bool:
-    """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
-    if source.suffix.lower() not in _TABLES or not source.is_file():
-        return False
-    if source.suffix.lower() == ".npz":
-        return True
-    import pyarrow
-    import pyarrow.parquet as pq
-
-    try:
-        with open_location(source) as file:
-            return "embedding" in pq.read_schema(file).names
-    except (pyarrow.ArrowException, OSError):
-        return True  # the reader of tables reports what is wrong
 
 
 def normals_of_table(
@@ -234,8 +217,10 @@ def normals_of_recordings(
     on_error: str = "fail",
     progress: Progress | None = None,
     engine: Engine | None = None,
+    machine_level: int | None = None,
     domain_level: int | None = None,
     session_by: str | None = None,
+    understood: Callable[[str], None] | None = None,
 ) -> NormalsByMachine:
     """Embed the normals of recordings.
 
@@ -251,11 +236,20 @@ def normals_of_recordings(
         As of `normals_of_table`.
     on_error, progress, engine
         As of :func:`daco.embedding.embed.embed_clips`.
-    domain_level : int, optional
+    machine_level, domain_level : int, optional
         As of :func:`daco.data.sources.read_clips`.
+    understood : callable, optional
+        Called with what the folders were taken for, before anything is embedded. Without it, this
+        is one of the warnings.
     """
     is_single = is_readable(source.name) and not source.is_dir()
-    table = one_recording(source) if is_single else read_clips(source, domain_level=domain_level)
+    if is_single:
+        table = one_recording(source)
+    else:
+        table = read_clips(source, machine_level=machine_level, domain_level=domain_level)
+    if understood is not None and table.understood:
+        understood(table.understood)
+        table = replace(table, understood="")
     groups, warnings = _group(table.clips, training)
     groups, more = find_sessions(groups, session_by, table.root, several=training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pickle
 import struct
 
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.signal import resample_poly
 
-from daco.audio.decode import probe, read_audio
-from daco.audio.formats import AudioLimits, plain_pcm16
-from daco.errors import (
-    AudioError,
-    DataError,
-    DownloadError,
-    InputError,
-    InputTypeError,
-    MissingExtraError,
-)
+from daco.audio.decode import Decoder, probe, read_audio
+from daco.audio.formats import AudioLimits
+from daco.errors import AudioError, InputError
 
 RATE = 16000
 
@@ -199,66 +189,14 @@ def test_an_impossible_rate_is_refused(stereo_wav):
         read_audio(stereo_wav, sample_rate=0)
 
 
-# --- the short way for plain 16-bit WAV files ---
-
-
-REMARK = struct.pack("<4sI4s4sI4s", b"LIST", 16, b"INFO", b"ISFT", 4, b"Lavf")
-
-
-def pcm16_wav(values, *, rate=RATE, between=b""):
-    """A WAV file of int16 (frames, channels), with chunks between its header and its samples."""
-    values = values.astype("<i2")
-    header = wav_header(values.nbytes, rate=rate, channels=values.shape[1])
-    return header[:36] + between + header[36:] + values.tobytes()
-
-
-def every_int16(channels):
-    return np.arange(-(1 << 15), 1 << 15).astype(np.int16).reshape(-1, channels)
-
-
-@pytest.mark.parametrize("between", [b"", REMARK])
-@pytest.mark.parametrize(("channels", "channel"), [(1, 0), (1, "mix"), (2, 1), (8, 5)])
-def test_plain_16_bits_are_exactly_what_libsndfile_scales(tmp_path, channels, channel, between):
-    content = pcm16_wav(every_int16(channels), between=between)
-    (tmp_path / "clip.wav").write_bytes(content)
-    plain = plain_pcm16(content, RATE, channel, AudioLimits())
-    assert plain.dtype == np.int16
-    scaled = plain.astype(np.float32) * np.float32(1 / 32768)
-    np.testing.assert_array_equal(scaled, read_audio(tmp_path / "clip.wav", channel=channel))
-
-
-@pytest.mark.parametrize(
-    ("options", "limits"),
-    [
-        *(({"sample_rate": 8000}, {}), ({"channel": 2}, {}), ({"channel": "mix"}, {})),
-        *(({"channel": "lsq"}, {}), ({"channel": "residual-proj"}, {}), ({}, {"bytes": 1000})),
-        *(({}, {"values": 65_535}), ({}, {"samples": 32_767}), ({}, {"seconds": 2.0})),
-        *(({}, {"max_rate": 8000}), ({}, {"min_rate": 20_000})),
-    ],
-)
-def test_what_is_not_plain_is_left_to_libsndfile(options, limits):
-    content = pcm16_wav(every_int16(2))
-    defaults = {"sample_rate": RATE, "channel": 0}
-    assert plain_pcm16(content, **defaults, limits=AudioLimits()) is not None
-    assert plain_pcm16(content, **defaults | options, limits=AudioLimits(**limits)) is None
-
-
-@given(
-    edits=st.lists(st.tuples(st.integers(0, 67), st.integers(0, 255)), max_size=3),
-    extra=st.integers(-10, 10),
-    with_list=st.booleans(),
-)
-def test_damaged_plain_files_are_never_read_differently(tmp_path_factory, edits, extra, with_list):
-    between = REMARK if with_list else b""
-    content = bytearray(pcm16_wav(np.arange(-20, 20).reshape(-1, 2), between=between))
-    for position, value in edits:
-        content[position] = value
-    content = bytes(content[: len(content) + min(0, extra)]) + bytes(max(0, extra))
-    plain = plain_pcm16(content, RATE, 1, AudioLimits())
-    if plain is not None:
-        path = tmp_path_factory.getbasetemp() / "damaged.wav"
-        path.write_bytes(content)
-        np.testing.assert_array_equal(plain / np.float32(32768), read_audio(path, channel=1))
+def test_content_that_was_read_already_is_decoded_in_place_of_the_file(stereo_wav, stereo):
+    content = stereo_wav.read_bytes()
+    stereo_wav.unlink()
+    sound = Decoder(RATE).decode(stereo_wav, content)
+    np.testing.assert_array_equal(sound.native, stereo[:, 0])
+    assert (sound.rate, sound.channels) == (RATE, 2)
+    with pytest.raises(AudioError, match=r"^not audio of a known format"):
+        Decoder().decode(b"no recording" * 100)
 
 
 def test_the_polyphase_resampler_is_scipys(tmp_path):
@@ -278,15 +216,3 @@ def test_errors_carry_the_path_and_the_reason(tmp_path):
     assert caught.value.path == path
     assert caught.value.reason == "the file is empty."
     assert str(caught.value) == f"{path}: the file is empty."
-
-
-@pytest.mark.parametrize("kind", [DownloadError, MissingExtraError, InputTypeError, DataError])
-def test_every_error_survives_a_trip_to_another_process(kind):
-    error = pickle.loads(pickle.dumps(kind("it is empty.", path="a.wav")))
-    assert (str(error), error.reason, error.path) == (
-        "a.wav: it is empty.",
-        "it is empty.",
-        "a.wav",
-    )
-    alone = pickle.loads(pickle.dumps(kind("it is empty.")))
-    assert (str(alone), alone.reason, alone.path) == ("it is empty.", "it is empty.", None)

@@ -21,7 +21,7 @@ from daco.backbones.logmel import LogMel
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
-from daco.embedding.frontend import Listener, embed_waves
+from daco.embedding.frontend import Listener
 from daco.errors import AudioError, InputError
 
 RECIPES = (("lsq", least_squares, 1024), ("specsub", spectral_subtraction, 512))
@@ -64,12 +64,6 @@ class TestNames:
     def test_what_was_meant_is_suggested(self, text, meant):
         with pytest.raises(InputError, match=f"Did you mean '{meant}"):
             parse_channel(text)
-
-    @given(st.floats(0, 99).map(lambda value: round(value, 4)))
-    def test_a_share_survives_its_name(self, share):
-        name = parse_channel(f"residual-c{share:.4f}")
-        ones = np.ones((1, 3), np.float32)
-        np.testing.assert_array_equal(residual(0 * ones, ones, name), np.float32(-share) * ones)
 
 
 class TestReading:
@@ -151,17 +145,6 @@ class TestResidual:
             other = residual(near, far, f"residual-c{share}")
             assert (np.linalg.norm(left, axis=1) <= np.linalg.norm(other, axis=1) + 1e-4).all()
 
-    def test_each_clip_and_each_readout_has_its_own_share(self):
-        waves = np.stack([both(seed) for seed in range(3)])
-        net, readouts = LogMel(), ["mod", "mean"]
-        found = embed_waves(net, [waves], readouts, "residual-proj")
-        for name in readouts:
-            for row, (near, far) in enumerate(waves):
-                a, b = net.embed(near[None], name)[0], net.embed(far[None], name)[0]
-                a, b = a.astype(float), b.astype(float)
-                expected = a - (a @ b) / (b @ b) * b
-                np.testing.assert_allclose(found[name][row], expected, atol=1e-4)
-
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory):
@@ -214,16 +197,7 @@ class TestEmbedding:
         assert net.seen == 20
         found = EmbeddingTable.read(out)
         np.testing.assert_allclose(found.matrix()[:, 0], near - 0.25 * far, atol=1e-6)
-        np.testing.assert_array_equal(found.matrix()[:, 1], np.float32(0.75))
         np.testing.assert_array_equal(found.matrix("length")[:, 0], np.float32(600))
-
-    def test_two_microphones_count_twice_against_the_memory_of_a_batch(
-        self, steps, tmp_path, monkeypatch
-    ):
-        monkeypatch.setattr("daco.embedding.loader.MAX_SAMPLES", 3 * 1600)
-        net = FakeNet()
-        embed_clips(steps[0], net, tmp_path / "e.parquet", channel="residual-proj")
-        assert max(shape[0] for shape in net.batches) == 3
 
     def test_a_clip_that_spoils_a_batch_is_found_among_pairs(self, steps, tmp_path):
         class Picky(FakeNet):
@@ -238,28 +212,6 @@ class TestEmbedding:
         assert report.skipped == (("9.wav", "too loud"),)
         found = EmbeddingTable.read(out).matrix()[:, 0]
         np.testing.assert_allclose(found, (near - far)[:9], atol=1e-6)
-
-    def test_finished_work_of_another_policy_is_not_reused(self, steps, tmp_path):
-        table, _, far = steps
-        out = tmp_path / "e.parquet"
-
-        class Interrupted(FakeNet):
-            def embed_many(self, waveforms, readouts):
-                if self.seen >= 8:
-                    raise KeyboardInterrupt
-                return super().embed_many(waveforms, readouts)
-
-        def embedded_again(first, then):
-            with pytest.raises(KeyboardInterrupt):
-                embed_clips(table, Interrupted(), out, channel=first, shard_size=4, batch_size=1)
-            net = FakeNet()
-            return embed_clips(table, net, out, channel=then, shard_size=4, batch_size=1).embedded
-
-        assert embedded_again("near", 0) == 2  # the same by another name
-        assert embedded_again("0", "far") == 10
-        np.testing.assert_allclose(EmbeddingTable.read(out).matrix()[:, 0], far, rtol=1e-6)
-        assert embedded_again("residual-c0.5", "residual-c.6") == 10
-        assert embedded_again("residual-c.5", "residual-c0.50") == 6  # one shard in 8 passes
 
 
 class TestListening:
@@ -292,10 +244,3 @@ class TestListening:
         clipped = self.listener("residual-proj").embed(write(tmp_path / "clip.wav", [near, loud]))
         assert len(clipped.reasons) == 1
         assert clipped.reasons[0].startswith("clipped: far microphone, ")
-
-    def test_samples_must_be_of_as_many_microphones_as_the_policy_takes(self):
-        near, far = both(seconds=1)
-        with pytest.raises(InputError, match="two rows of samples, near and far"):
-            self.listener("lsq").embed_waveform(near, RATE)
-        with pytest.raises(InputError, match="one row of samples"):
-            self.listener(0).embed_waveform(np.stack([near, far]), RATE)

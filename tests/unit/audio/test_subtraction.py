@@ -44,15 +44,6 @@ class TestTheRecipe:
         # Sums of 1024 float32 products: a few 1e-7 of the loudest sample.
         np.testing.assert_allclose(fast(near, far), expected, rtol=0, atol=2e-6 * np.ptp(near))
 
-    @pytest.mark.parametrize(("fast", "slow", "window"), BOTH)
-    @pytest.mark.parametrize("over", [193, 255, 385, 416, 511])
-    def test_an_end_that_no_window_covers_well_is_all_that_differs(self, fast, slow, window, over):
-        hop = window // 2
-        samples = 5 * hop + over % hop
-        near, far = two_microphones(samples)
-        got, expected = fast(near, far), slow(near, far, window)
-        np.testing.assert_allclose(got[: 5 * hop], expected[: 5 * hop], rtol=0, atol=1e-6)
-
     @pytest.mark.parametrize("samples", [16_000, 160_000, 176_000, 192_000])
     def test_least_squares_is_what_torch_makes_of_the_recipe(self, samples):
         torch = pytest.importorskip("torch")
@@ -71,9 +62,8 @@ class TestTheRecipe:
     def test_blocks_join_without_a_seam(self, subtract, monkeypatch):
         near, far = two_microphones(9_000)
         whole = subtract(near, far)
-        for block, kept in ((3, 1024), (3, 4), (1, 0)):
+        for block in (3, 1):
             monkeypatch.setattr(subtraction, "_BLOCK", block)
-            monkeypatch.setattr(subtraction, "_KEPT", kept)
             np.testing.assert_allclose(subtract(near, far), whole, rtol=0, atol=1e-7)
 
     def test_what_are_no_two_waveforms_is_refused(self):
@@ -97,27 +87,6 @@ class TestLeastSquares:
         np.testing.assert_allclose(gain, path[0], atol=1e-9)
         np.testing.assert_allclose(near - gain * far, rest, atol=1e-9)
 
-    @given(st.integers(1, 60), st.integers(0, 2**32))
-    def test_what_is_left_has_one_less_the_squared_coherence_of_the_power(self, frames, seed):
-        near, far = spectra(frames, 9, seed)
-        near += 2 * far
-        cross = (near * far.conj()).sum(0)
-        power = (abs(near) ** 2).sum(0)
-        coherence2 = abs(cross) ** 2 / (power * (abs(far) ** 2).sum(0))
-        left = near - far_gain([(near[:5], far[:5]), (near[5:], far[5:])]) * far
-        np.testing.assert_allclose(
-            (abs(left) ** 2).sum(0), (1 - coherence2) * power, atol=1e-9 * power.max()
-        )
-
-    def test_a_different_path_is_removed_as_far_as_the_window_reaches(self):
-        rng = np.random.default_rng(0)
-        far = rng.normal(0, 0.1, 160_000)
-        path = rng.normal(size=20) * 0.8 ** np.arange(20)
-        near = np.convolve(far, path)[:160_000]
-        left = least_squares(near.astype(np.float32), far.astype(np.float32))
-        # The frames are not periodic, so that a delay of d samples leaves about d / 1024.
-        assert np.std(left) < 0.03 * np.std(near)
-
     def test_the_machine_is_left_where_far_does_not_hear_it(self):
         rng = np.random.default_rng(5)
         hum = 0.1 * np.sin(np.arange(160_000) * 0.3)
@@ -125,13 +94,6 @@ class TestLeastSquares:
         clean = least_squares((hum + hall).astype(np.float32), hall.astype(np.float32))
         assert np.std(clean - hum) < 0.1 * np.std(hall)
         assert np.corrcoef(clean, hum)[0, 1] > 0.95
-
-    def test_levels_go_through(self):
-        near, far = two_microphones(5_000)
-        for gain in (1e-4, 30.0):
-            np.testing.assert_allclose(
-                least_squares(gain * near, gain * far) / gain, least_squares(near, far), atol=1e-7
-            )
 
     def test_silence_and_one_dead_microphone(self):
         near, far = two_microphones(5_000)

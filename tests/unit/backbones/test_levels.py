@@ -73,24 +73,6 @@ def test_a_sine_is_in_its_octave_band(hertz):
     assert all(levels[name] < -53 for name in others)
 
 
-def test_white_noise_is_flat_and_its_level_is_its_rms():
-    noise = 0.01 * np.random.default_rng(0).normal(size=10 * RATE)
-    levels = levels_of(noise.astype(np.float32))
-    assert levels["level"] == pytest.approx(-40, abs=0.1)
-    assert levels["flatness"] > -0.1
-    assert levels["duty"] == 100
-    # An octave has twice the bandwidth of the one below.
-    assert levels["4000 Hz"] - levels["2000 Hz"] == pytest.approx(3.01, abs=0.3)
-
-
-def test_duty_is_the_share_of_time_that_is_loud():
-    noise = np.random.default_rng(0).normal(size=10 * RATE)
-    on = (np.arange(10 * RATE) // RATE) % 4 == 0  # seconds 0, 4 and 8
-    assert levels_of((noise * np.where(on, 0.1, 0.005)).astype(np.float32))["duty"] == (
-        pytest.approx(30, abs=3)
-    )
-
-
 def test_a_gain_moves_all_levels_and_nothing_else():
     noise = 0.01 * np.random.default_rng(0).normal(size=4 * RATE).astype(np.float32)
     quiet, loud = levels_of(noise), levels_of(10 * noise)
@@ -121,16 +103,6 @@ def test_text_of_a_table_gives_the_levels_back():
     assert parse_levels(levels_text(levels)) == pytest.approx(levels, abs=0.0051)
     assert parse_levels(["", ""]) is None
     assert parse_levels([None, "1 2 3"]) is None
-
-
-def test_windows_of_a_recording_have_the_levels_of_what_they_contain():
-    listener = Listener(Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None))
-    wave = 0.01 * np.random.default_rng(0).normal(size=4 * RATE).astype(np.float32)
-    wave[2 * RATE :] *= 10
-    recording = listener.embed_waveform(wave, RATE, window=2)
-    assert recording.levels == pytest.approx(sound_levels(wave.reshape(2, -1), RATE), abs=1e-3)
-    assert LEVELS not in listener.readouts
-    assert recording.embeddings.shape == (2, 112)
 
 
 def test_a_file_its_bytes_a_stream_and_a_table_have_the_same_levels(tmp_path):

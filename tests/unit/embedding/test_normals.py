@@ -11,12 +11,11 @@ import soundfile
 from field_models import LOGMEL
 
 from daco.backbones import load
-from daco.data.table import EmbeddingTable
+from daco.data.table import EmbeddingTable, is_table
 from daco.data.views import Views
 from daco.embedding.normals import (
     Normals,
     clips_to_judge,
-    is_table,
     normals_of_recordings,
     normals_of_table,
     one_recording,

@@ -45,7 +45,7 @@ def inputs(tmp_path):
         "embed": ("embed", tmp_path / "clips", "--out", tmp_path / "made.parquet"),
         "fit": ("fit", tmp_path / "clips", "--out", tmp_path / "made.daco"),
         "study": ("study", "--dev", table, "--out", tmp_path / "made"),
-        "select": ("select", "--train", table, "--out", tmp_path / "made.json"),
+        "select": ("select", table, "--out", tmp_path / "made.json"),
     }
 
 

@@ -1,0 +1,138 @@
+"""A torch module or an object is a network in one line, for `load` and for `embed_clips`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+from small_clips import RATE, make_clips
+
+from daco.audio.formats import AudioLimits
+from daco.backbones import load
+from daco.backbones.several import Networks
+from daco.data.table import EmbeddingTable
+from daco.embedding.embed import embed_clips
+from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
+from daco.errors import AudioError, InputError
+
+WAVES = np.random.default_rng(1).normal(scale=0.1, size=(3, RATE)).astype(np.float32)
+
+
+class Level:
+    """Mean level of four parts of a clip."""
+
+    sample_rate = RATE
+
+    def embed(self, waveforms):
+        assert waveforms.dtype == np.float32
+        return np.abs(waveforms.reshape(len(waveforms), 4, -1)).mean(axis=2)
+
+
+def test_any_object_with_embed_is_a_network():
+    net = load(Level())
+    assert (net.name, net.readouts, net.package) == ("Level", ("own",), None)
+    np.testing.assert_allclose(net.embed(WAVES), Level().embed(WAVES))
+    bare = SimpleNamespace(embed=Level().embed, name="mine")
+    assert load(bare, sample_rate=RATE).name == "mine"
+    assert load(net) is net
+
+
+def test_embed_clips_takes_the_object_and_the_table_says_where_vectors_come_from(tmp_path):
+    table = make_clips(tmp_path / "clips", 4, (RATE,))
+    report = embed_clips(table, network=Level(), out=tmp_path / "e.parquet")
+    assert report.embedded == 4
+    read = EmbeddingTable.read(tmp_path / "e.parquet")
+    assert (read.metadata["backbone"], read.matrix().shape) == ("Level", (4, 4))
+    assert frontend_of(read) is None  # a model of it cannot load the network by name
+    assert embed_clips(table, "logmel", tmp_path / "l.parquet").clips == 4
+
+
+def test_it_is_a_view_beside_others(tmp_path):
+    both = Networks([load(Level()), load("logmel")])
+    assert both.resolve(["mod"]) == ("Level", "mod")
+    vectors = both.embed_many([WAVES, np.repeat(WAVES, 2, axis=1)], ["Level", "cep"])
+    np.testing.assert_allclose(vectors["Level"], Level().embed(WAVES))
+
+
+def test_limits_of_a_recording_hold_for_every_network(tmp_path):
+    second = Frontend("Level", "own", 2 * RATE, 0, "fp32", "soxr", None)
+    first = Frontends("logmel", "mod", RATE, 0, "fp32", "soxr", None, others=(second,))
+    nets = Networks([load("logmel", sample_rate=RATE), load(Level(), sample_rate=2 * RATE)])
+    listener, path = Listener(first, net=nets), tmp_path / "a.wav"
+    soundfile.write(path, WAVES[0], RATE)
+    assert listener.embed(path).embeddings.shape == (1, 112 + 4)
+    with pytest.raises(AudioError, match=f"{2 * RATE} samples at {2 * RATE} Hz, more than"):
+        listener.embed(path, limits=AudioLimits(samples=RATE))
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "message"),
+    [
+        (SimpleNamespace(embed=len), {}, r"no sample_rate\. Give it, .*sample_rate=16000\)"),
+        (SimpleNamespace(sample_rate=RATE), {}, "must have a method embed or grid"),
+        (SimpleNamespace(embed=len, name="beats"), {"sample_rate": RATE}, "cannot have the name"),
+        (Level(), {"sample_rate": 5}, "must be in hertz"),
+        (Level(), {"precision": "bf16"}, "its own weights and precision"),
+        (Level(), {"weights": "a.pt"}, "its own weights and precision"),
+        (3, {"sample_rate": RATE}, "'int' must have a method embed or grid"),
+    ],
+)
+def test_what_is_no_network_is_refused(network, options, message):
+    with pytest.raises(InputError, match=message):
+        load(network, **options)
+
+
+def test_a_failure_of_the_object_is_its_own_error():
+    def embed(waveforms):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        load(SimpleNamespace(embed=embed), sample_rate=RATE)
+
+
+class TestModules:
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        return pytest.importorskip("torch")
+
+    def test_a_module_is_called_in_evaluation_mode_without_gradients(self, torch):
+        module = torch.nn.Sequential(
+            torch.nn.Unflatten(1, (4, -1)), torch.nn.Dropout(0.5), torch.nn.AvgPool1d(RATE // 4)
+        )
+        module.append(torch.nn.Flatten()).append(torch.nn.Linear(4, 2))
+        net = load(module, sample_rate=RATE)
+        assert (net.name, net.readouts, net.parameters) == ("Sequential", ("own",), 10)
+        with torch.no_grad():
+            expected = module(torch.from_numpy(WAVES)).numpy()
+        np.testing.assert_allclose(net.embed(WAVES), expected, atol=1e-6)
+        with pytest.raises(InputError, match=r"no sample_rate\. Give it"):
+            load(module)
+
+    @pytest.mark.parametrize("shape", [(-1, 10), (-1, 2, 5)])
+    def test_a_module_that_returns_a_grid_has_every_readout(self, torch, shape):
+        module = torch.nn.Unflatten(1, shape)
+        net = load(module, sample_rate=RATE)
+        assert net.readouts == ("mean", "band", "max", "std", "rdp")
+        assert net.grid(WAVES).shape == (3, RATE // 10, *((1, 10) if len(shape) == 2 else (2, 5)))
+        assert net.embed(WAVES, "band").shape == (3, 10)
+
+    def test_methods_of_a_module_get_tensors_and_its_layers_are_no_methods(self, torch):
+        class Net(torch.nn.Module):
+            sample_rate = RATE
+
+            def __init__(self):
+                super().__init__()
+                self.grid = torch.nn.Linear(2, 2)
+
+            def embed(self, waveforms):
+                return self.grid(waveforms[:, :2]).to(torch.bfloat16)
+
+        net = load(Net())
+        assert net.readouts == ("own",)
+        assert net.embed(WAVES).shape == (3, 2)
+
+    def test_a_module_that_returns_anything_else_is_refused(self, torch):
+        with pytest.raises(InputError, match=r"must return numbers of shape \(clips, dim\)"):
+            load(torch.nn.Flatten(0), sample_rate=RATE)
