@@ -39,6 +39,7 @@ def clips(
         Location | None,
         location_option("Write a manifest of the clips to this .csv or .parquet file."),
     ] = None,
+    machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
 ) -> None:
@@ -47,7 +48,9 @@ def clips(
 
     console = Output()
     require_folder(manifest)
-    table = read_clips(source, truth=truth, year=year, domain_level=domain_level)
+    table = read_clips(
+        source, truth=truth, year=year, machine_level=machine_level, domain_level=domain_level
+    )
     table, sessions = _with_sessions(table, session_by)
     groups = _group(table)
     infos, unreadable = _measure(table, groups, everything=probe)
@@ -58,7 +61,7 @@ def clips(
     if not probe and len(infos) + len(unreadable) < len(table):
         console.write(f"daco opened {SAMPLE} clips of each row. --probe opens all clips.")
     console.print()
-    for note in (table.domain_note, *sessions):
+    for note in (table.understood, *sessions):
         if note:
             console.write(note)
     oddities = [*table.oddities, *unreadable, *_mixtures(groups, infos)]

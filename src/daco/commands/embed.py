@@ -36,6 +36,7 @@ def embed(
     truth: shared.Truth = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
+    machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
     force: Annotated[bool, flag("--force", "Embed again, and replace a finished table.")] = False,
 ) -> None:
@@ -57,7 +58,7 @@ def embed(
     require_engine(engine, address)
     policy = parse_channel(channel)
     require_folder(out)
-    table = read_clips(clips, truth=truth, domain_level=domain_level)
+    table = read_clips(clips, truth=truth, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
     net, cluster = load_network(
         errors,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,6 +29,7 @@ from daco.commands.embed import load_network
 from daco.commands.options import (
     Location,
     OnError,
+    as_location,
     location_argument,
     location_option,
     option,
@@ -52,7 +54,9 @@ def fit(
             "Use these normal recordings (a folder, DCASE data set or manifest) or embeddings."
         ),
     ],
-    out: Annotated[Location, location_option("Write this model file, or a folder of models.")],
+    out: Annotated[
+        str, option("Write this model file, or models into this folder (its name ends with /).")
+    ],
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[
@@ -78,7 +82,7 @@ def fit(
     ] = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
-    on_error: shared.OnErrorOption = OnError.fail,
+    on_error: shared.OnErrorOption = OnError.skip,
     keep_embeddings: Annotated[
         Location | None,
         location_option(
@@ -88,6 +92,7 @@ def fit(
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
+    machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
     keep_suspicious: shared.KeepSuspicious = False,
@@ -118,7 +123,10 @@ def fit(
     base = None if config == CHOOSE else ScoreConfig.parse(require_usable(config)).base
     for label in base.labels if base else ():
         installed_scorer(label)  # or say that there is none before recordings are read
-    require_folder(out)
+    target = as_location(out)
+    if out.endswith(("/", "\\")) and isinstance(target, Path):
+        target.mkdir(parents=True, exist_ok=True)
+    require_folder(target)
     with _connection(engine, address):
         network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
         gathered = _gather(
@@ -131,11 +139,12 @@ def fit(
             channel=channel,
             on_error=on_error.value,
             keep=keep_embeddings,
+            machine_level=machine_level,
             domain_level=domain_level,
             session_by=session_by,
         )
         errors.notes(gathered.warnings)
-        targets = model_paths([each.machine for each in gathered.machines], out)
+        targets = model_paths([each.machine for each in gathered.machines], target)
         models, replaced, failures = _fit_all(
             errors,
             gathered.machines,
@@ -232,7 +241,7 @@ def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]
 def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> None:
     """Which faults the model would notice, in three lines; a sentence where it takes too long."""
     from daco.embedding.frontend import Listener
-    from daco.synthetic.sensitivity import quick_sensitivity
+    from daco.synthetic.sensitivity import quick_sensitivity, sentences
 
     if model.frontend is None or "root" not in model.provenance:
         console.write("daco can measure which faults the model catches only in recordings.")
@@ -249,9 +258,9 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
         except DacoError as error:
             console.write(f"daco could not measure which faults the model catches: {error}")
             return
-        clips = quantity(int(found.clips.sum()), "recording")
+        clips = quantity(int(found.loc[found["fault"] == "", "clips"].sum()), "recording")
         console.write(f"Synthetic faults in {clips}, levels relative to the recording:")
-        for sentence in found.sentences():
+        for sentence in sentences(found):
             console.write(f"- {sentence}")
 
 
@@ -357,14 +366,16 @@ def _gather(
     ``all_views``: where no readout is named, those of the network without weights are views too.
     """
     from daco.audio.microphones import parse_channel
-    from daco.embedding.normals import is_table, normals_of_recordings, normals_of_table
+    from daco.data.table import is_table
+    from daco.embedding.normals import normals_of_recordings, normals_of_table
 
     if is_table(clips):
-        given = (*network.values(), options["channel"], options["domain_level"])
-        if given != ("logmel", None, "cpu", "0", None):
+        levels = options["machine_level"], options["domain_level"]
+        given = (*network.values(), options["channel"], *levels)
+        if given != ("logmel", None, "cpu", "0", None, None):
             raise InputError(
-                f"{clips} contains embeddings. --backbone, --weights, --channel, --device and "
-                "--domain-level are for recordings: leave them out."
+                f"{clips} contains embeddings. --backbone, --weights, --channel, --device, "
+                "--machine-level and --domain-level are for recordings: leave them out."
             )
         chosen = {name: options[name] for name in ("readout", "session_by")}
         return normals_of_table(clips, all_views=all_views, **chosen)
@@ -378,5 +389,10 @@ def _gather(
     advice = "Finished work is kept; the same command continues it." if options["keep"] else ""
     with interruptible(advice), progress_bars(errors) as report:
         return normals_of_recordings(
-            clips, net, progress=partial(report, "embedding"), engine=cluster, **options
+            clips,
+            net,
+            progress=partial(report, "embedding"),
+            engine=cluster,
+            understood=lambda text: errors.notes([text]),
+            **options,
         )

@@ -94,8 +94,8 @@ class ClipTable:
     root: Location
     clips: tuple[Clip, ...]
     oddities: tuple[str, ...] = ()
-    domain_note: str = ""
-    """Which folders name the domains, if this follows from their position only."""
+    understood: str = ""
+    """Which folders name machines and domains, if this follows from their position only."""
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -105,8 +105,8 @@ class ClipTable:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The note about domains, and the oddities."""
-        return (self.domain_note, *self.oddities) if self.domain_note else self.oddities
+        """What was understood of the folders, and the oddities."""
+        return (self.understood, *self.oddities) if self.understood else self.oddities
 
     @property
     def machines(self) -> tuple[str, ...]:

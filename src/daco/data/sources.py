@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from daco.files.remote import Location, missing_message, parse_location
 from daco.text import name_list, quantity
 from daco.validation import is_utf8
 
-_FEW = 4  # operating conditions of one machine; more folders may be machines
+_FEW = 20  # machines that are listed
 _YMD = r"(19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])(\2(0[1-9]|[12]\d|3[01]))?"
 _DMY = r"(0?[1-9]|[12]\d|3[01])([-_. ])(0?[1-9]|1[0-2])\7(19|20)\d\d"
 _DATE = re.compile(rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?", re.ASCII)
@@ -34,6 +34,7 @@ def read_clips(
     *,
     truth: Path | str | None = None,
     year: int | None = None,
+    machine_level: int | None = None,
     domain_level: int | None = None,
 ) -> ClipTable:
     """List the clips of a manifest or a folder.
@@ -43,7 +44,7 @@ def read_clips(
     source : path or URL
         A manifest (CSV or Parquet) with at least a column ``path``; a DCASE Task 2 data set of
         2020 to 2026 at any level, from the folder of all years to one machine; or a plain folder:
-        ``normal/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
+        ``<machine>/<domain>/*.wav``, ``<domain>/*.wav``, or all in one folder for one domain.
         All of them may be on a remote file system, such as ``s3://plant/clips``.
     truth : path, optional
         A checkout of the official evaluator of that year, or its list ``eval_data_list.csv``. The
@@ -51,10 +52,12 @@ def read_clips(
         them.
     year : int, optional
         The year of the data set, if folders and manifest do not name it.
-    domain_level : int, optional
-        Which folders of a plain folder name the domains: 1 for those directly in it, 2 for those
-        one level below, 0 for one domain. Folders such as ``normal`` and ``test``, which give label
-        and split, do not count. The default is 1, but 0 if all of these folders are named by dates.
+    machine_level, domain_level : int, optional
+        Which folders of a plain folder name the machines and the domains: 1 for those directly in
+        it, 2 for those one level below, 0 for one machine or one domain. Folders such as ``normal``
+        and ``test``, which give label and split, do not count. By default, the folders of a tree
+        with one level are domains of one machine, and a tree with more has machines and their
+        domains; folders named by dates do not count then.
 
     Returns
     -------
@@ -83,8 +86,9 @@ def read_clips(
             raise DataError(
                 f"The name of {name_list([str(source)])} is not UTF-8. Rename the file or folder."
             )
-    if domain_level is not None and domain_level < 0:
-        raise InputError(f"The domain level must be 0 or more. Got {domain_level} instead.")
+    levels = machine_level, domain_level
+    if min(level or 0 for level in levels) < 0:
+        raise InputError(f"Levels of folders must be 0 or more. Got {min(filter(None, levels))}.")
     root, note, layout = source, "", ""
     if source.is_dir():
         sizes, oddities = list_audio(source)
@@ -92,7 +96,7 @@ def read_clips(
             raise DataError(_nothing_in(source, oddities))
         tree = read_tree(source, sizes, year=year, renamed=truth is None, oddities=oddities)
         if tree is None:
-            clips, more, note = read_folder(source, list(sizes), year, domain_level)
+            clips, more, note = read_folder(source, list(sizes), year, *levels)
             oddities += more
         else:
             clips, layout = tree, "DCASE clips in"
@@ -102,10 +106,10 @@ def read_clips(
         oddities += unreadable_note([clip.path for clip in clips if is_unreadable(clip.path)])
     else:
         raise DataError(f"{missing_message(source)} Give a folder of recordings or a manifest.")
-    if layout and domain_level is not None:
+    if layout and levels != (None, None):
         raise InputError(
-            f"A domain level is for plain folders only. Leave it out: the domains of the {layout} "
-            f"{source} are known."
+            "Levels of folders are for plain folders only. Leave them out: the domains of the "
+            f"{layout} {source} are known."
         )
     if truth is not None:
         clips = inject_truth(clips, truth, oddities=oddities)
@@ -221,41 +225,52 @@ def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
 
 
 def read_folder(
-    root: Location, paths: Sequence[str], year: int | None, domain_level: int | None
+    root: Location,
+    paths: Sequence[str],
+    year: int | None,
+    machine_level: int | None = None,
+    domain_level: int | None = None,
 ) -> tuple[list[Clip], list[str], str]:
-    """List the clips of plain folders, with oddities and the note about domains.
+    """List the clips of plain folders, with oddities and a note about what was understood.
 
-    Folders named ``train``, ``normal`` and the like say split and label; of the others, those at
-    `domain_level` name the domains.
+    Folders named ``train``, ``normal`` and the like say split and label; the others name machines
+    and domains.
     """
     places = {path: meaning_of_folders(path) for path in paths}
-    oddities, outside, deep, clips = [], [], [], []
+    asked = machine_level is not None or domain_level is not None
+    if not asked:
+        places = {
+            path: ([name for name in folders if not _DATE.fullmatch(name)], split, label)
+            for path, (folders, split, label) in places.items()
+        }
+    outside, deep, clips = [], [], []
     has_normal = any(label == 0 for _, _, label in places.values())
     if has_normal:
         # Files elsewhere may be anything, and the bank must hold normal clips only.
         outside = [path for path, (_, *known) in places.items() if known == [None, None]]
-        for path in outside:
-            del places[path]
-    first = {folders[0] for folders, *_ in places.values() if folders}
-    dated = domain_level is None and bool(first) and all(map(_DATE.fullmatch, first))
-    level = (0 if dated else 1) if domain_level is None else domain_level
-    has_domains = 0 < level <= max(len(folders) for folders, *_ in places.values())
-    if level > 0 and not has_domains and domain_level is not None:
-        raise InputError(
-            f"No recording of {root} lies {quantity(level, 'folder')} deep. Choose another domain "
-            "level, or 0 for one domain."
-        )
-    for path, (folders, named_split, label) in places.items():
+        places = {path: place for path, place in places.items() if path not in outside}
+    depths = {path: len(folders) for path, (folders, *_) in places.items()}
+    for level in (machine_level, domain_level):
+        if level is not None and level > max(depths.values()):
+            raise InputError(
+                f"No recording of {root} lies {quantity(level, 'folder')} deep. Choose another "
+                "level, or 0."
+            )
+    machines, domains = _levels(set(depths.values()), machine_level, domain_level)
+    for path, (names, named_split, label) in places.items():
         split = named_split or ("test" if label == 1 else "train")
-        domain = None if has_domains else ONE_DOMAIN
-        if 0 < level <= len(folders):
-            domain = folders[level - 1]
-        if domain is None and split == "train":
+        missing = depths[path] < max(machines, domains)
+        if missing and (split == "train" or depths[path] < machines):
             outside.append(path)
             continue
-        if len(folders) > level > 0:
+        machine = names[machines - 1] if machines else root.name
+        domain: str | None = ONE_DOMAIN
+        if domains:
+            domain = None if missing else names[domains - 1]
+        if depths[path] > max(machines, domains) > 0:
             deep.append(path)
-        clips.append(Clip(path, root.name, year, domain=domain, split=split, label=label))
+        clips.append(Clip(path, machine, year, domain=domain, split=split, label=label))
+    oddities = []
     if outside:
         inside = "normal/" if has_normal else "the folders of the domains"
         oddities.append(
@@ -266,14 +281,58 @@ def read_folder(
             f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
             f"{name_list(deep)}."
         )
-    note = _domain_note(clips, level * has_domains, asked=domain_level is not None)
-    if dated:
-        note = (
-            f"Folder level 1 has dates ({name_list(sorted(first), 3)}), so all clips are one "
-            "domain. If the dates are operating conditions, use --domain-level 1; if folders "
-            "inside them are, 2."
+    folders = {name for path in paths for name in path.split("/")[:-1]}
+    dates = [] if asked else sorted(filter(_DATE.fullmatch, folders))
+    return clips, oddities, _understood(clips, machines, domains, dates)
+
+
+def _levels(
+    depths: set[int], machine_level: int | None, domain_level: int | None
+) -> tuple[int, int]:
+    """The folder levels of machines and domains, 0 for none."""
+    if machine_level is None and domain_level is None:
+        return (1, 2) if min(depths) > 1 else (0, min(1, max(depths)))
+    if domain_level is None:
+        below = (machine_level or 0) + 1
+        return machine_level or 0, below if below <= max(depths) else 0
+    return machine_level or 0, domain_level
+
+
+def _understood(clips: Sequence[Clip], machines: int, domains: int, dates: Sequence[str]) -> str:
+    """Which folders name machines and domains, and how to change that; empty if it is plain."""
+    counts: dict[str, Counter[str]] = {}
+    for clip in clips:
+        if clip.split == "train":
+            counts.setdefault(clip.machine, Counter())[clip.domain or ONE_DOMAIN] += 1
+    named = {domain for own in counts.values() for domain in own}
+    lines: list[str] = []
+    if machines:
+        listed = [f"{machine}: {_sizes(own)}" for machine, own in counts.items()]
+        shown = [*listed[:_FEW], f"and {len(listed) - _FEW} more"] if len(listed) > _FEW else listed
+        lines.append(f"Read as {quantity(counts, 'machine')} with these operating conditions:")
+        lines += [f"  {line}" for line in shown]
+        lines.append(
+            "If these are conditions of one machine, use --domain-level 1; if they are neither, a "
+            "manifest."
         )
-    return clips, oddities, note
+    elif domains and not named <= {"source", "target"}:
+        for machine, own in counts.items():
+            lines.append(f"Read as one machine, {machine}, in these operating conditions:")
+            lines.append(f"  {_sizes(own)}")
+        lines.append(
+            "If these are machines, use --machine-level 1; if they are neither, --domain-level 0 "
+            "or a manifest."
+        )
+    if dates:
+        lines.append(
+            f"Folders named by dates ({name_list(dates, 3)}) do not count. If they are operating "
+            "conditions, use --domain-level."
+        )
+    return "\n".join(lines)
+
+
+def _sizes(counts: Counter[str]) -> str:
+    return name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)
 
 
 def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
@@ -289,20 +348,3 @@ def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
         else:
             rest.append(folder)
     return rest, split, label
-
-
-def _domain_note(clips: Sequence[Clip], level: int, *, asked: bool) -> str:
-    """Which folders name the domains, and how to change that."""
-    counts: Mapping[str, int] = Counter(c.domain for c in clips if c.domain and c.split == "train")
-    if not level or set(counts) <= {"source", "target"}:
-        return ""
-    listed = name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)
-    note = f"Domains come from folder level {level}: {listed}."
-    if not asked:
-        note += (
-            " If these are not operating conditions, use --domain-level 0 (one domain) or a "
-            "manifest."
-        )
-    if not asked and len(counts) > _FEW:
-        note += " If they are machines, read each folder by itself."
-    return note

@@ -318,3 +318,19 @@ def origin_of_view(metadata: Mapping[str, str], name: str) -> dict[str, str]:
     if "views" in metadata:
         return stored_views(metadata).get(name, {})
     return {key: metadata[key] for key in ORIGIN if key in metadata} | {"readout": name}
+
+
+def is_table(source: Location) -> bool:
+    """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
+    if source.suffix.lower() not in (".parquet", ".npz") or not source.is_file():
+        return False
+    if source.suffix.lower() == ".npz":
+        return True
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        with open_location(source) as file:
+            return "embedding" in pq.read_schema(file).names
+    except (pyarrow.ArrowException, OSError):
+        return True  # the reader of tables reports what is wrong

@@ -106,7 +106,8 @@ def fetch(
 ) -> Path:
     """Bring a file to `path`, unless it is there with its checksum.
 
-    The checksum is ``"sha256:..."`` or ``"md5:..."``. pooch downloads into a temporary file, which gets its name once the checksum is right.
+    The checksum is ``"sha256:..."`` or ``"md5:..."``. pooch downloads into a temporary file, which
+    gets its name once the checksum is right.
     """
     import pooch
     import requests

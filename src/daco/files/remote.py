@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from daco.errors import DacoError, InputError, MissingExtraError
 
@@ -60,6 +59,8 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
         return given if is_remote(given) else Path(cast(Any, given))
     protocol, rest = match[1].lower(), match[2]
     if protocol == "file":
+        from urllib.request import url2pathname
+
         return Path(url2pathname(urlsplit(str(given)).path))
     try:
         from daco.files.stores import remote_path

@@ -143,23 +143,50 @@ def test_recordings_that_cannot_be_read_are_named(tmp_path):
     assert read_clips(listed).oddities[0].startswith("1 file that daco cannot read: a.m4a.")
 
 
-def test_it_is_said_which_folders_are_domains(tmp_path):
+def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
     make(tmp_path / "pump", *(f"old/{i}.wav" for i in range(3)), "new/a.wav", "new/b.wav")
     table = read_clips(tmp_path / "pump")
-    assert table.domain_note == (
-        "Domains come from folder level 1: new (2 clips), old (3 clips). If these are not "
-        "operating conditions, use --domain-level 0 (one domain) or a manifest."
-    )
-    assert table.remarks == (table.domain_note,)
+    assert "one machine, pump, in" in table.understood
+    assert "new (2 clips), old (3 clips)" in table.understood
+    assert "--machine-level 1" in table.understood
+    assert table.remarks == (table.understood,)
     make(tmp_path / "fan", *(f"{d}/{i}.wav" for d in ("source", "target") for i in range(2)))
-    assert read_clips(tmp_path / "fan").domain_note == ""  # nothing to doubt
+    assert read_clips(tmp_path / "fan").understood == ""  # nothing to doubt
     make(tmp_path / "flat", "a.wav", "b.wav")
-    assert read_clips(tmp_path / "flat").domain_note == ""
-    make(tmp_path / "plant", *(f"machine{m}/{i}.wav" for m in range(6) for i in range(2)))
-    assert (
-        "If they are machines, read each folder by itself"
-        in read_clips(tmp_path / "plant").domain_note
-    )
+    assert read_clips(tmp_path / "flat").understood == ""
+
+
+def machines_of(folder, **levels):
+    return {(clip.machine, clip.domain) for clip in read_clips(folder, **levels)}
+
+
+def test_folders_in_folders_are_machines_and_their_domains(tmp_path):
+    names = [f"{m}/{d}/{i}.wav" for m in ("fan", "motor") for d in ("fast", "slow") for i in "ab"]
+    make(tmp_path / "plant", *names)
+    both = {(machine, domain) for machine in ("fan", "motor") for domain in ("fast", "slow")}
+    table = read_clips(tmp_path / "plant")
+    assert {(clip.machine, clip.domain) for clip in table} == both
+    assert "2 machines" in table.understood
+    assert "motor: fast (2 clips), slow (2 clips)" in table.understood
+    assert "--domain-level 1" in table.understood
+    assert machines_of(tmp_path / "plant" / "motor") == {("motor", "fast"), ("motor", "slow")}
+    one = machines_of(tmp_path / "plant", domain_level=1)
+    assert one == {("plant", "fan"), ("plant", "motor")}
+    assert machines_of(tmp_path / "plant", machine_level=1, domain_level=0) == {
+        ("fan", "all"),
+        ("motor", "all"),
+    }
+
+
+def test_folders_of_one_level_are_machines_if_that_is_said(tmp_path):
+    make(tmp_path / "plant", "fan/a.wav", "fan/b.wav", "motor/a.wav", "motor/b.wav")
+    assert machines_of(tmp_path / "plant") == {("plant", "fan"), ("plant", "motor")}
+    assert machines_of(tmp_path / "plant", machine_level=1) == {("fan", "all"), ("motor", "all")}
+
+
+def test_labels_splits_and_dates_between_machine_and_domain_do_not_count(tmp_path):
+    make(tmp_path / "plant", *(f"fan/normal/slow/2026-05-0{day}/a.wav" for day in (1, 2)))
+    assert machines_of(tmp_path / "plant") == {("fan", "slow")}
 
 
 @pytest.mark.parametrize(
@@ -171,8 +198,8 @@ def test_dates_are_no_domains_unless_they_are_said_to_be(tmp_path, dates):
     table = read_clips(tmp_path / "pump")
     assert {clip.domain for clip in table} == {"all"}
     assert table.oddities == ()
-    assert f"Folder level 1 has dates ({', '.join(sorted(dates))})" in table.domain_note
-    assert "--domain-level 1" in table.domain_note
+    assert f"by dates ({', '.join(sorted(dates))}) do not count" in table.understood
+    assert "--domain-level" in table.understood
     asked = read_clips(tmp_path / "pump", domain_level=1)
     assert {clip.domain for clip in asked} == set(dates)
 
@@ -191,14 +218,14 @@ def test_the_level_of_the_domains_can_be_said(tmp_path):
         for level in (0, 1, 2)
     }
     assert found == {0: {"all"}, 1: {"mo", "tu"}, 2: {"old", "new"}}
-    assert read_clips(tmp_path / "pump", domain_level=0).domain_note == ""
+    assert read_clips(tmp_path / "pump", domain_level=0).understood == ""
     with pytest.raises(InputError, match="lies 3 folders deep"):
         read_clips(tmp_path / "pump", domain_level=3)
 
 
 def test_folders_below_a_domain_belong_to_it_and_a_level_is_for_plain_folders(tmp_path):
     make(tmp_path / "pump", "old/monday/a.wav", "old/tuesday/b.wav")
-    table = read_clips(tmp_path / "pump")
+    table = read_clips(tmp_path / "pump", domain_level=1)
     assert {clip.domain for clip in table} == {"old"}
     assert "2 clips in subfolders of a domain, read as clips of that domain" in table.oddities[0]
     make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
