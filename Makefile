@@ -11,11 +11,14 @@ export MKL_NUM_THREADS := 1
 # Compiled modules are kept: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fuzz lint format docs dist bench clean
+.PHONY: demo paper test fuzz lint format docs dist bench clean
 
 demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
 	$(BIN)/daco demo --out daco-demo
+
+paper: $(READY)  ## the paper's values, recomputed; PUBLISHED=FOLDER reads another copy of its files
+	$(BIN)/python -m reproduction $(PUBLISHED)
 
 # Many tests wait for processes and for time to pass: two workers more than there are cores work
 # meanwhile. A Ray cluster starts processes of its own: its tests come last.
@@ -71,4 +74,4 @@ $(VENV)/.dist: constraints.txt
 
 clean:
 	rm -rf $(VENV) build docs/_build daco-demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find src reproduction tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """Train the autoencoder baselines of DCASE Task 2 and write their score files.
 
     python benchmarks/autoencoders.py dcase2025/dev_data --out baselines [--device cuda]
-    daco study --dev dev.parquet --baselines baselines --out run
+    daco study --dev dev.parquet --system ae_mse=baselines/ae-mse --out run
 
 One network per machine is trained on its normal clips; its residuals give three scores, each in a
 folder of its own below --out:

@@ -43,15 +43,16 @@ from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding.cluster import RayEmbedding
 from daco.embedding.embed import embed_clips
-from daco.experiments.inputs import DomainNames, machines_of, read_table
-from daco.experiments.machine import Settings, run_machines, score_machine
-from daco.experiments.run import study
+from daco.experiments.inputs import DomainNames, read_table
+from daco.experiments.machine import Settings
+from daco.experiments.machine_data import machines_of
+from daco.experiments.study import study
+from daco.experiments.work import Work
 from daco.method.criterion import PAPER_SPLITS
 
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
 DIM = 768
 CONFIGS = tuple(config.name for config in daco.paper_grid())
-COMPARED = ("metrics", "balance")
 
 
 @contextmanager
@@ -134,8 +135,8 @@ def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> N
 
         def grid(machines: Any = machines, **options: Any) -> Any:
             with worker_pool(**options) as pool:
-                found = run_machines(score_machine, machines, settings, pool=pool, notes=[])
-            return [[each[name].tobytes() for name in COMPARED] for each in found.values()]
+                found = Work(settings, pool, None, None, []).score(machines)
+            return [(each.clips, each.criteria) for each in found.values()]
 
         measure(f"grid, {count} machines", count, workers, grid, lambda a, b: a == b)
 
@@ -145,7 +146,7 @@ def bench_study(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> 
         path = write_machines(folder, count)
 
         def whole(path: Path = path, **options: Any) -> Any:
-            return study(path, **options).per_machine
+            return study(path, **options).clips
 
         measure(f"study, {count} machines", count, workers, whole, lambda a, b: a.equals(b))
 

@@ -22,7 +22,7 @@ def main(demo: Path) -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = browser.new_page(viewport={"width": 1100, "height": 640})
+        page = browser.new_page(viewport={"width": 1100, "height": 740})
         page.goto((demo / "study" / "report.html").resolve().as_uri())
         page.screenshot(path=IMAGES / "report.png")
         browser.close()

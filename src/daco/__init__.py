@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daco.detector.search import LabelFreeSearch
     from daco.evaluation.metrics import machine_metrics, official_score
     from daco.experiments.result import StudyResult
-    from daco.experiments.run import study
+    from daco.experiments.study import study
     from daco.method.bank import NormalBank
     from daco.method.config import ScoreConfig, paper_grid
 
@@ -62,7 +62,7 @@ _MODULES = {
     "machine_metrics": "daco.evaluation.metrics",
     "official_score": "daco.evaluation.metrics",
     "paper_grid": "daco.method.config",
-    "study": "daco.experiments.run",
+    "study": "daco.experiments.study",
 }
 
 

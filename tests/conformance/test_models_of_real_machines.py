@@ -16,7 +16,7 @@ from daco.detector.fit import CHOOSE, fit_machines
 from daco.detector.model import MachineModel
 from daco.detector.revision import calibrate_with
 from daco.embedding.normals import Normals
-from daco.experiments.labelfree import select_label_free
+from daco.experiments.select import select_label_free
 
 RATES = (0.05, 0.1, 0.2)
 ALL_VIEWS = f"{NO_NETWORK}+mn04"
@@ -98,12 +98,17 @@ def test_everything_that_chooses_chooses_the_same(name):
     domains = train.column("domain").astype(str)
     choice = daco.LabelFreeSearch().fit(train.matrix(), domains=domains).choice_
     (selected,) = select_label_free(table).machines
-    studied = daco.study(table, grid="9", veto="faults", workers=1).selection
+    studied = daco.study(table, grid="9", rule="label-free", workers=1).choose("label-free")
     normals = Normals(name, train.matrix(), tuple(domains), tuple(train.column("path")), None, {})
     ((_, model),) = fit_machines([normals], config=CHOOSE)
-    assert model.config == selected.use == studied["chosen"]["config"] == choice.config
+    assert model.config == choice.config
     assert model.provenance["selection"] == choice.to_dict()
-    assert (selected.reason, selected.pick) == (choice.reason, choice.pick)
-    assert selected.criterion == choice.criterion
-    assert selected.agreement == studied["resamples"]["agreement"] == choice.agreement
-    assert set(selected.vetoed) == set(studied["label_free_veto"]["cut"]) == set(choice.vetoed)
+    for other in (selected.choice, studied):
+        assert (other.config, other.pick, other.reason) == (
+            choice.config,
+            choice.pick,
+            choice.reason,
+        )
+        assert other.criterion == pytest.approx(choice.criterion, abs=1e-12)
+        assert other.agreement == choice.agreement
+        assert set(other.vetoed) == set(choice.vetoed)

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from shared_data import shared
 
-from daco.evaluation.evaluate import evaluate_scores, rank_systems
+from daco.evaluation.evaluate import evaluate_scores
 
 QUANTITIES = ("auc_source", "auc_target", "pauc")
 
@@ -42,10 +42,10 @@ def test_every_machine_of_every_configuration(evaluations):
     }
     compared = 0
     for config, evaluation in evaluations.items():
-        for machine in evaluation.machines:
-            ours = [machine.metrics[name] for name in QUANTITIES]
-            assert machine.clips == 200
-            assert ours == pytest.approx(wanted[config, machine.machine], abs=0.005 + 1e-9)
+        for row in evaluation.machines.to_dict("records"):
+            ours = [row[name] for name in QUANTITIES]
+            assert row["clips"] == 200
+            assert ours == pytest.approx(wanted[config, row["machine"]], abs=0.005 + 1e-9)
             compared += 3
     assert compared == 13 * 7 * 3
 
@@ -60,9 +60,9 @@ def test_the_official_score_of_every_configuration(evaluations):
 def test_ranked_as_systems_they_are_in_the_published_order(tmp_path):
     for folder in released():
         shutil.copytree(folder / "dev", tmp_path / "authors" / folder.name)
-    ranking = rank_systems(tmp_path)
-    assert not ranking.failures
+    result = evaluate_scores(tmp_path / "authors")
+    assert not result.failures
     omega = {row["config"]: float(row["dev_omega"]) for row in rows("e45_beats_grid.csv")}
-    ours = [each.system.removeprefix("authors/") for each in ranking.evaluations]
+    ours = result.systems["system"].tolist()
     assert ours == sorted(ours, key=omega.__getitem__, reverse=True)
     assert len(ours) == 13

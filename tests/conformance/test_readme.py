@@ -44,8 +44,8 @@ def test_the_readme_has_the_scores_and_gains_of_the_evidence():
 def test_the_table_of_real_machines(result):
     rows = evidence_rows()
     assert len(rows) == 5
-    metrics = result.per_machine.set_index(["machine", "config"])[list(QUANTITIES)]
-    omega = result.grid.set_index("config")["dev_omega"]
+    metrics = result.metrics().set_index(["machine", "configuration"])[list(QUANTITIES)]
+    omega = result.grid().set_index("configuration")["dev_score"]
     for config, printed in rows:
         wanted = []
         for machine in ("fan", "bearing"):
@@ -56,13 +56,12 @@ def test_the_table_of_real_machines(result):
 
 
 def test_the_gains_and_their_intervals_over_clips(result):
-    machines = {each.machine: each for each in result.machine_scores()}
-    labels = {name: each.labels for name, each in machines.items()}
-    domains = {name: each.domains for name, each in machines.items()}
+    machines = dict(list(result.test_clips.groupby("machine", sort=False)))
 
-    def scores_of(config):
-        return {name: each.scores[:, each.configs.index(config)] for name, each in machines.items()}
+    def column(name):
+        return {machine: clips[name].to_numpy() for machine, clips in machines.items()}
 
+    labels, domains = column("label"), column("domain")
     for config, printed in evidence_rows()[1:]:
-        gain = clip_bootstrap(scores_of(config), scores_of("raw-k1"), labels, domains)
+        gain = clip_bootstrap(column(config), column("raw-k1"), labels, domains)
         assert printed[9:] == pytest.approx([gain.estimate, gain.low, gain.high], abs=0.0501)

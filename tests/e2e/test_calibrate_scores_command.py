@@ -12,7 +12,7 @@ from dcase_trees import make_truth
 
 import daco
 from daco.data.table import EmbeddingTable
-from daco.evaluation.scorefiles import DECISIONS, SCORES, read_score_files
+from daco.evaluation.system_scores import read_system
 
 
 def clips(machine="fan", seed=0):
@@ -29,179 +29,130 @@ def clips(machine="fan", seed=0):
             "split": ["train"] * 40 + ["test"] * 60,
             "label": labels,
             "score": rng.normal(size=100) + shift + 2 * labels,
+            "weight_target": np.where(domains == "target", 0.9, 0.2),
         }
     )
-    rows["weight_target"] = np.where(domains == "target", 0.9, 0.2)
     rows["weight_source"] = 1 - rows["weight_target"]
-    vectors = rng.normal(size=(100, 4)) * 0.3 + np.where(
-        shift[:, None] > 0, [1, 0, 0, 0], [0, 1, 0, 0]
-    )
-    return rows, vectors
+    centres = np.where(shift[:, None] > 0, [1, 0, 0, 0], [0, 1, 0, 0])
+    return rows, rng.normal(size=(100, 4)) * 0.3 + centres
 
 
 @pytest.fixture
-def tables(tmp_path, monkeypatch):
-    """own.csv and other.parquet of two machines, and the embeddings of the same clips."""
+def table(tmp_path, monkeypatch):
+    """own.csv of two machines, and emb.parquet, the embeddings of the same clips."""
     monkeypatch.chdir(tmp_path)
     (fan, fan_vectors), (pump, pump_vectors) = clips("fan"), clips("pump", 1)
-    rows = pd.concat([fan, pump])
+    rows = pd.concat([fan, pump], ignore_index=True)
     rows.to_csv("own.csv", index=False)
-    rows.assign(score=-np.exp(-rows["score"])).sample(frac=1, random_state=0).to_parquet(
-        "other.parquet"
-    )
-    names = [f"elsewhere/{path}" for path in rows["path"]]
     EmbeddingTable.from_arrays(
         np.concatenate([fan_vectors, pump_vectors]),
-        path=names,
+        path=[f"elsewhere/{path}" for path in rows["path"]],
         **{name: rows[name].tolist() for name in ("machine", "domain", "split")},
     ).write("emb.parquet")
     return rows
 
 
-def machine(tables, name):
+def calibrated(*options):
+    """The table that the command writes, test clips by machine."""
+    run("calibrate-scores", "own.csv", *options, "--out", "out.csv")
+    return dict(tuple(pd.read_csv("out.csv").groupby("machine")))
+
+
+def machine(table, name):
     """Normals and test clips of one machine."""
-    rows = tables[tables["machine"] == name]
+    rows = table[table["machine"] == name]
     return rows[rows["split"] == "train"], rows[rows["split"] == "test"]
 
 
-def test_weights_of_the_table_calibrate_its_scores(tables):
-    printed = said("calibrate-scores", "own.csv", "--out", "out")
-    assert re.search(r"own \d\d\.\d\d \d\d\.\d\d", printed)
-    assert "2 machines are too few" in printed
-    assert "Written: 4 files in out" in printed
-    files = read_score_files("out")
-    assert [(file.kind, file.machine) for file in files] == [
-        (SCORES, "fan"),
-        (SCORES, "pump"),
-        (DECISIONS, "fan"),
-        (DECISIONS, "pump"),
-    ]
-    for scores, decisions in zip(files[:2], files[2:], strict=True):
-        normals, test = machine(tables, scores.machine)
-        assert list(scores.names) == [path[-7:-4] for path in test["path"]]
+@pytest.mark.parametrize("dropped", [[], ["weight_source"]])
+def test_weights_of_the_table_calibrate_its_scores(table, dropped):
+    """The weights of one domain follow from the others."""
+    table.drop(columns=dropped).to_csv("own.csv", index=False)
+    for name, rows in calibrated().items():
+        normals, test = machine(table, name)
         calibrator = daco.DomainCalibrator().fit(normals["score"], normals["domain"])
         weights = test[["weight_source", "weight_target"]].to_numpy()
+        np.testing.assert_allclose(rows["given"], test["score"], rtol=1e-12)
         expected = calibrator.transform(test["score"], weights=weights)
-        np.testing.assert_allclose(scores.values, expected, rtol=1e-12)
+        np.testing.assert_allclose(rows["score"], expected, rtol=1e-12)
         p_values = calibrator.p_values(test["score"], weights=weights)
-        np.testing.assert_array_equal(decisions.values, p_values <= 0.1)
+        np.testing.assert_array_equal(rows["decision"], p_values <= 0.1)
+        assert rows["path"].tolist() == test["path"].tolist()
 
 
-def test_embeddings_give_the_domain_weights(tables):
-    run("calibrate-scores", "own.csv", "--embeddings", "emb.parquet", "--out", "out")
+def test_official_scores_before_and_after_are_printed(table):
+    printed = said("calibrate-scores", "own.csv", "--out", "out")
+    for row in ("as given", "calibrated", "difference"):
+        assert re.search(rf"{row} \d+\.\d\d \[-?[\d.]+, [\d.]+\]", printed)
+    assert "over 2 machines" in printed
+    assert "2 machines are too few" in printed
+    assert "Written: 4 files, out" in printed
+    folder = read_system("out")
+    assert set(folder["decision"]) == {0, 1}
+    names = table.loc[table["split"] == "test", "path"].str[-7:-4]
+    assert folder["clip"].tolist() == names.tolist()
+
+
+def test_embeddings_give_the_domain_weights(table):
+    rows = calibrated("--embeddings", "emb.parquet")["pump"]
     vectors = EmbeddingTable.read("emb.parquet").select(machine="pump").matrix()
-    normals, test = machine(tables, "pump")
+    normals, test = machine(table, "pump")
     calibrator = daco.DomainCalibrator()
     calibrator.fit(normals["score"], normals["domain"], embeddings=vectors[:40])
     expected = calibrator.transform(test["score"], embeddings=vectors[40:])
-    written = next(file for file in read_score_files("out") if file.machine == "pump")
-    np.testing.assert_allclose(written.values, expected, rtol=1e-9)
+    np.testing.assert_allclose(rows["score"], expected, rtol=1e-9)
 
 
-def test_a_prior_strength_draws_domains_together(tables):
-    for strength in ("0", "1000000"):
-        run("calibrate-scores", "own.csv", "--strength", strength, "--out", strength)
-    normals, test = machine(tables, "fan")
+def test_strength_and_rate(table):
+    normals, test = machine(table, "fan")
     pooled = daco.DomainCalibrator().fit(normals["score"]).transform(test["score"])
-    far, near = (
-        np.abs(read_score_files(each)[0].values - pooled).max() for each in ("0", "1000000")
-    )
-    assert near < 1e-3 < far
-
-
-def test_the_rate_sets_the_decisions(tables):
-    alarms = {}
-    for rate in ("0.01", "0.5"):
-        run("calibrate-scores", "own.csv", "--out", rate, "--false-alarm-rate", rate)
-        alarms[rate] = np.concatenate([file.values for file in read_score_files(rate)[2:]])
-    assert (alarms["0.01"] <= alarms["0.5"]).all()
-    assert alarms["0.01"].sum() < alarms["0.5"].sum()
-
-
-def test_several_systems_have_a_row_and_a_folder_each(tables):
-    printed = said("calibrate-scores", "own.csv", "other.parquet", "--out", "out")
-    assert "Written: 8 files" in printed
-    for name in ("own", "other"):
-        assert f" {name} " in printed
-        assert len(read_score_files(f"out/{name}")) == 4
-
-
-def test_true_domains_are_a_diagnostic(tables):
-    tables.filter(regex="^(?!weight)").to_csv("own.csv", index=False)
-    printed = run("calibrate-scores", "own.csv", "--true-domains").stderr
-    assert "New clips have none." in " ".join(printed.split())
-    error = refused("calibrate-scores", "own.csv")
-    assert "Give --embeddings, or columns weight_source, weight_target" in str(error)
-
-
-def test_one_machine_is_too_few(tables):
-    tables[tables["machine"] == "fan"].to_csv("own.csv", index=False)
-    assert "1 machine is too few" in said("calibrate-scores", "own.csv")
+    few, many = calibrated("--false-alarm-rate", "0.01"), calibrated("--false-alarm-rate", "0.5")
+    assert few["fan"]["decision"].sum() < many["fan"]["decision"].sum()
+    near = calibrated("--strength", "1000000")["fan"]["score"] - pooled
+    far = few["fan"]["score"] - pooled
+    assert np.abs(near).max() < 1e-3 < np.abs(far).max()
 
 
 def test_challenge_files_with_embeddings_and_the_organisers_truth(tmp_path):
     """Anonymous test clips: their domains come from embeddings, their labels from the truth."""
     rows, vectors = clips()
     rows = rows.iloc[[*range(40), *range(40, 100, 2), *range(41, 100, 2)]]  # source, then target
-    order = rows.index
     train = [f"section_00_{d}_train_normal_{i:04d}" for i, d in enumerate(rows["domain"][:40])]
     test = [f"section_00_{i:04d}" for i in range(60)]
-    folder = tmp_path / "system"
+    folder, out = tmp_path / "system", tmp_path / "out"
     folder.mkdir()
-    for split, names, scores in (
-        ("train", train, rows["score"][:40]),
-        ("test", test, rows["score"][40:]),
-    ):
-        lines = [
-            f"{name}.wav,{score!r}" for name, score in zip(names, scores.tolist(), strict=True)
-        ]
-        (folder / f"anomaly_score_fan_section_00_{split}.csv").write_text("\n".join(lines))
+    scores = rows["score"].tolist()
+    for split, names, values in (("train", train, scores[:40]), ("test", test, scores[40:])):
+        lines = [f"{name}.wav,{value!r}\n" for name, value in zip(names, values, strict=True)]
+        (folder / f"anomaly_score_fan_section_00_{split}.csv").write_text("".join(lines))
     paths = [f"fan/{name}.wav" for name in [*train, *test]]
-    EmbeddingTable.from_arrays(vectors[order], path=paths, machine="fan").write(
-        tmp_path / "emb.parquet"
-    )
+    embeddings = tmp_path / "emb.parquet"
+    EmbeddingTable.from_arrays(vectors[rows.index], path=paths, machine="fan").write(embeddings)
     truth = make_truth(tmp_path / "truth", "fan", [f"{name}.wav" for name in test])
-    out = tmp_path / "out"
-    run("calibrate-scores", folder, "--embeddings", tmp_path / "emb.parquet", "--out", out)
-    official = said("evaluate", out, "--truth", truth)
-    assert re.search(r"Official score: (\d+\.\d\d)", official)
+    run("calibrate-scores", folder, "--embeddings", embeddings, "--out", out)
+    assert re.search(r"Official score: \d+\.\d\d", said("evaluate", out, "--truth", truth))
 
 
-def test_without_labels_nothing_is_evaluated(tables):
-    tables.drop(columns="label").to_csv("own.csv", index=False)
+def test_one_domain_needs_no_weights_and_unknown_labels_no_scores(table):
+    table[["path", "machine", "split", "score"]].to_csv("own.csv", index=False)
     assert said("calibrate-scores", "own.csv") == ""
-
-
-def test_one_domain_needs_no_weights(tables):
-    tables[["path", "machine", "split", "score"]].to_csv("own.csv", index=False)
-    run("calibrate-scores", "own.csv", "--out", "out")
-    given = tables[(tables["split"] == "test") & (tables["machine"] == "fan")]["score"]
-    (calibrated,) = [f for f in read_score_files("out") if (f.kind, f.machine) == (SCORES, "fan")]
-    assert np.array_equal(np.argsort(given), np.argsort(calibrated.values))
-
-
-def test_systems_of_one_name_are_told_apart_by_their_folders(tables, tmp_path):
-    for name in ("1st", "2nd"):
-        (tmp_path / name).mkdir()
-        tables.to_csv(tmp_path / name / "own.csv", index=False)
-    printed = said("calibrate-scores", "1st/own.csv", "2nd/own.csv")
-    assert "1st_own" in printed
-    assert "2nd_own" in printed
-    error = refused("calibrate-scores", "own.csv", "own.csv")
-    assert "Give each system once" in str(error)
+    rows = calibrated()["fan"]
+    assert rows["label"].isna().all()
+    assert np.array_equal(np.argsort(rows["given"]), np.argsort(rows["score"]))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "messages"),
     [
-        (["nothing.csv"], "nothing.csv: cannot be read"),
-        (["own.csv", "--false-alarm-rate", "2"], "2.0"),
-        (["own.csv", "--embeddings", "own.csv"], "own.csv"),
-        (["test.csv"], "test.csv: fan lacks scores of normals"),
-        (["own.csv", "--embeddings", "half.parquet"], "The embedding table (pump, section 00) has"),
+        (["own.csv", "--false-alarm-rate", "2"], ["2.0"]),
+        (["test.csv"], ["fan: lacks scores of normals", "pump: lacks scores of normals"]),
+        (["plain.csv"], ["fan: the domains", "pump: the domains", "weight_source, weight_target"]),
+        (["own.csv", "--embeddings", "half.parquet"], ["pump: the embedding table has no row"]),
     ],
 )
-def test_mistakes_end_with_a_sentence(tables, arguments, message):
-    tables[tables["split"] == "test"].to_csv("test.csv", index=False)
+def test_mistakes_are_listed_for_all_machines(table, arguments, messages):
+    table[table["split"] == "test"].to_csv("test.csv", index=False)
+    table.filter(regex="^(?!weight)").to_csv("plain.csv", index=False)
     EmbeddingTable.read("emb.parquet").select(machine="fan").write("half.parquet")
-    assert message in " ".join(str(refused("calibrate-scores", *arguments)).split())
+    text = " ".join(str(refused("calibrate-scores", *arguments)).split())
+    assert all(message in text for message in messages)

@@ -2,58 +2,49 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from command_line import refused, run, said
 
-from daco.experiments.demo import MACHINES, run_demo
+from daco.commands import demo as command
 
 SMALL = ("--source", 2, "--target", 1, "--test", 4, "--seconds", 0.5, "--workers", 1)
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("demo")
-    stages = []
-    result = run_demo(
-        folder,
-        **{"n_source": 60, "n_target": 8, "n_test": 40, "seconds": 2.0},
-        workers=1,
-        progress=lambda stage, done, total: stages.append((stage, done, total)),
-    )
+    folder, stages = tmp_path_factory.mktemp("demo"), []
+    size = {"n_source": 30, "n_target": 6, "n_test": 16, "seconds": 1.0, "workers": 1}
+    result = command.run_demo(folder, 0, lambda *stage: stages.append(stage), **size)
     return folder, result, stages
 
 
-def test_every_stage_is_reported_to_its_end(demo):
-    _, _, stages = demo
-    names = list(dict.fromkeys(stage for stage, _, _ in stages))
-    embedding = ["embedding dev", "embedding eval"]
-    assert names == ["recording", *embedding, "scoring", "examining", "deciding", "drawing"]
-    assert {("recording", 648, 648), ("examining", 6, 6)} <= set(stages)
+def test_every_clip_is_recorded_embedded_and_scored(demo):
+    _, result, stages = demo
+    counts = {stage: (done, total) for stage, done, total in stages}
+    assert counts["recording"] == (208, 208)
+    assert counts["embedding dev"] == counts["embedding eval"] == (104, 104)
+    assert len(result.clips) == 208
 
 
-def test_evaluation_labels_come_from_the_truth_tables(demo):
-    folder, result, _ = demo
-    assert list((folder / "recordings" / "ground_truth").iterdir())
-    assert result.missing == []
-    assert set(result.grid.columns) >= {"dev_omega", "eval_omega"}
-    splits = result.per_machine.groupby("split")["machine"].unique()
-    assert sorted(splits["dev"]) == sorted(MACHINES[:3])
-    assert sorted(splits["eval"]) == sorted(MACHINES[3:])
-    assert len(result.grid) == 51
+def test_it_chooses_on_two_machines_and_evaluates_on_two_with_labels_from_truth_tables(demo):
+    _, result, _ = demo
+    machines = result.clips.groupby("set")["machine"].unique()
+    assert sorted(machines["dev"]) == ["bearing", "fan"]
+    assert sorted(machines["eval"]) == ["motor", "valve"]
+    test = result.clips[result.clips["split"] == "test"]
+    assert (test.groupby(["machine", "domain", "label"]).size() == 4).all()
+    assert len(result.candidates) == 51
+    assert result.grid()["eval_score"].notna().all()
 
 
-def test_the_report_its_pictures_and_the_cost_of_embedding_are_there(demo):
-    folder, result, _ = demo
-    assert (folder / "study" / "report.html").is_file()
-    assert json.loads((folder / "study" / "report.json").read_text())
-    for picture in ("transfer", "frontier"):
-        for suffix in ("svg", "png"):
-            assert (folder / "study" / "figures" / f"{picture}.{suffix}").is_file()
-    cost = result.cost.set_index("quantity")
-    assert (cost.loc["embedding", "value"] > 0).all()
-    assert (cost.loc["parameters", "value"] == 0).all()
+def test_the_command_prints_the_rules_and_names_the_report(tmp_path, monkeypatch, demo):
+    monkeypatch.setattr(command, "run_demo", lambda *arguments, **size: demo[1])
+    text = said("demo", "--out", tmp_path / "new", "--no-open")
+    page = demo[0] / "study" / "report.html"
+    assert "bearing and fan" in text
+    assert "blend" in text
+    assert f"report: {page}" in text
+    assert page.stat().st_size > 10_000
 
 
 def test_a_folder_in_use_is_not_overwritten(demo, tmp_path):
@@ -66,7 +57,6 @@ def test_synth_writes_a_data_set_and_says_what(tmp_path):
     text = said("synth", tmp_path / "factory", "--machine", "fan", "--machine", "valve", *SMALL)
     assert text.startswith("14 clips of 0.5 s from 2 machines (fan, valve)")
     assert len(list((tmp_path / "factory" / "dev_data" / "raw").rglob("*.wav"))) == 14
-    machines = ("--machine", "pump", "--machine", "belt")
-    run("synth", tmp_path, *machines, "--split", "both", "--year", 2026, *SMALL)
-    assert (tmp_path / "dev_data" / "raw" / "pump" / "attributes_00.csv").is_file()
-    assert (tmp_path / "eval_data" / "raw" / "belt" / "test" / "section_00_0003.wav").is_file()
+    run("synth", tmp_path, "--split", "both", "--year", 2026, *SMALL)
+    assert (tmp_path / "dev_data" / "raw" / "fan" / "attributes_00.csv").is_file()
+    assert (tmp_path / "eval_data" / "raw" / "motor" / "test" / "section_00_0003.wav").is_file()

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import soundfile
 from command_line import run
 from early_years import make_list_of_2020, make_set, make_truth_of_2021, make_truth_of_2022
 
-from daco.evaluation.metrics import harmonic_mean
+from daco import StudyResult
 
 TRUTHS = {
     2020: lambda root: make_list_of_2020(root / "dcase2020_task2_evaluator/eval_data_list.csv"),
@@ -40,43 +39,23 @@ def test_from_recordings_over_a_study_to_the_score_of_the_year(tmp_path, year):
     lines = run("clips", folder, "--truth", truth).stdout.splitlines()
     assert set(ROWS[year]) <= {" ".join(line.split()) for line in lines}
     assert lines[-1] == "Nothing looks odd."
-    options = (
-        "--grid",
-        "9",
-        "--splits",
-        "5",
-        "--workers",
-        "1",
-        "--no-report",
-        "--scores",
-        "raw-k1",
-    )
     tables = ("--dev", tmp_path / "dev.parquet", "--eval", tmp_path / "eval.parquet")
+    options = ("--grid", "9", "--splits", "5", "--workers", "1", "--no-report")
     run("study", *tables, "--truth", truth, *options, "--out", tmp_path / "run")
-    scores = tmp_path / "run/scores/raw-k1"
-    names = {path.name.replace("_03", "_01") for path in scores.glob("anomaly_score_fan_*_0[13]*")}
-    assert (
-        sorted(names)
-        == {
-            2020: ["anomaly_score_fan_id_01.csv"],
-            2021: [f"anomaly_score_fan_section_01_{d}_test.csv" for d in ("source", "target")],
-            2022: ["anomaly_score_fan_section_01_test.csv"],
-        }[year]
-    )
-    printed = run("evaluate", scores, "--truth", truth, "--partial", "--json").stdout
-    result = json.loads(printed)
+
+    study = StudyResult.read(tmp_path / "run")
+    chosen = study.run["choice"]["config"]
+    expected = study.grid().set_index("configuration").loc[chosen, "eval_score"]
+    arguments = ("evaluate", tmp_path / "run", "--truth", truth, "--partial", "--year", year)
+    result = json.loads(run(*arguments, "--json").stdout)
     assert result["year"] == year
-    table = pd.read_csv(tmp_path / "run/per_machine.csv").query(
-        "split == 'eval' and config == 'raw-k1'"
-    )
-    quantities = [name for name in table if name.startswith(("auc", "pauc"))]
-    for each in result["machines"]:
-        row = table[table["machine"] == f"{each['machine']}_{each['section']}"].iloc[0]
-        assert [each[name] for name in quantities] == pytest.approx(list(row[quantities]), abs=1e-6)
-    values = table[quantities].to_numpy()
-    expected = values.mean() if year == 2020 else harmonic_mean(values)
-    assert result["official_score"] == pytest.approx(expected, abs=1e-6)
-    text = run("evaluate", scores, "--truth", truth, "--partial").stdout
+    assert result["systems"][0]["official_score"] == pytest.approx(expected, abs=1e-6)
+    metrics = study.metrics([chosen]).set_index(["set", "machine", "section"])
+    for row in result["machines"]:
+        known = metrics.loc["eval", row["machine"], row["section"]]
+        for name in result["official"]:
+            assert row[name] == pytest.approx(known[name], abs=1e-6)
+    text = run(*arguments).stdout
     assert f"Partial score of 6 sections, NOT COMPARABLE: {expected:.2f}" in text
     assert ("arithmetic mean of AUC and pAUC" in text) is (year == 2020)
     assert ("use its clips only" in text) is (year == 2021)

@@ -209,11 +209,25 @@ class TestFit:
     def test_a_broken_recording_stops_or_is_left_out(self, drill, tmp_path):
         root = shutil.copytree(drill[0], tmp_path / "drill")
         (root / "day" / "day03.wav").write_bytes(b"RIFFnothing")
-        assert "day03.wav" in str(run("fit", root, "--out", tmp_path / "m.daco").exception)
+        result = run("fit", root, "--out", tmp_path / "m.daco", "--on-error", "fail")
+        assert "day03.wav" in str(result.exception)
         assert not (tmp_path / "m.daco").exists()
-        result = ok("fit", root, "--out", tmp_path / "m.daco", "--on-error", "skip", code=4)
+        result = ok("fit", root, "--out", tmp_path / "m.daco", code=4)
         assert "Left out 1 recording" in result.stdout
+        assert "day03.wav" in result.stdout
         assert len(MachineModel.load(tmp_path / "m.daco")) == 23
+
+    def test_a_folder_of_machines_makes_a_model_of_each(self, drill, tmp_path):
+        for machine in ("fan", "motor"):
+            shutil.copytree(drill[0], tmp_path / "plant" / machine)
+        result = ok("fit", tmp_path / "plant", "--out", f"{tmp_path / 'models'}/")
+        assert "Read as 2 machines" in result.stderr
+        names = sorted(path.name for path in (tmp_path / "models").iterdir())
+        assert names == ["fan.daco", "motor.daco"]
+
+    def test_a_name_with_a_slash_is_a_folder(self, drill, tmp_path):
+        ok("fit", drill[0], "--out", f"{tmp_path / 'new'}/")
+        assert [path.name for path in (tmp_path / "new").iterdir()] == ["drill.daco"]
 
     def test_mistakes_are_said_before_any_work(self, drill, tmp_path):
         root, _ = drill

@@ -7,7 +7,6 @@ import io
 import json
 import re
 
-import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +20,7 @@ import daco
 from daco.monitoring.store import Store
 
 PAGE = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
 SECTIONS = {
     part.partition("\n")[0].replace("\\", ""): part
     for part in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]
@@ -58,29 +58,29 @@ def study(tmp_path_factory):
         synthetic_table([synthetic_machine(name, seed, 30, 10, 20, 8) for name in names])
         for seed, names in enumerate([("fan", "pump"), ("valve", "motor")])
     )
-    grid = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1"]
-    daco.study(dev, evaluation, grid=grid, out=folder, n_splits=10, workers=1)
+    daco.study(dev, evaluation, grid=GRID, out=folder, n_splits=10, workers=1)
     return folder
 
 
-def test_the_tables_of_a_run(study):
-    written = {path.name: list(pd.read_csv(path)) for path in study.glob("*.csv")}
-    numbered = [name for name in written["resamples.csv"] if re.fullmatch(r"resample_\d+", name)]
-    assert numbered
-    written["resamples.csv"] = ["config", "resample_<i>"]
-    if "viable" not in written["grid.csv"]:  # the veto abstains
-        written["grid.csv"].append("viable")
-    assert {name: described(name) for name in written} == written
-
-
-def test_the_documents_and_arrays_of_a_run(study):
-    selection = json.loads((study / "selection.json").read_text(encoding="utf-8"))
-    assert set(described("selection.json")) == set(selection)
-    for path in (study / "machines").glob("*.npz"):
-        with np.load(path) as arrays:
-            assert set(described("machines/*.npz")) <= set(arrays)
-    listed = {name.partition("/")[0] for name in [*described("Run folder"), *SECTIONS]}
-    assert {path.name for path in study.iterdir()} <= listed
+def test_a_run_folder(study):
+    assert {path.name for path in study.iterdir()} == set(described("Run folder")) - {"report.html"}
+    facts = json.loads((study / "run.json").read_text(encoding="utf-8"))
+    assert set(described("run.json")) <= set(facts)
+    clips, criteria = (
+        pd.read_parquet(study / name) for name in ("clips.parquet", "criteria.parquet")
+    )
+    names = described("clips.parquet")
+    fixed = [name for name in names if "<" not in name]
+    scores = [*GRID, "blend"]
+    decided = [name for name in clips if name.startswith("p:")]
+    assert list(clips) == [*fixed, *scores, *decided]
+    assert names[len(fixed) :] == ["<configuration>", "p:<configuration>"]
+    assert "p:blend" in decided
+    assert list(criteria) == described("criteria.parquet")
+    measures = SECTIONS["criteria.parquet"]
+    for measure in criteria["measure"].unique():
+        domain = measure.replace("source", "<domain>").replace("target", "<domain>")
+        assert f"`{domain}`" in measures
 
 
 def test_the_manifest(fan, tmp_path):
@@ -144,8 +144,8 @@ def test_the_metrics(fan, tmp_path):
     out = tmp_path / "metrics.csv"
     table = fan / "fan.parquet"
     grid = ("--grid", "raw-k1,conf-soft-m0-k1", "--splits", 10, "--workers", 1, "--no-report")
-    run("study", "--dev", table, "--out", tmp_path / "run", "--scores", "raw-k1", *grid)
-    run("evaluate", tmp_path / "run" / "scores" / "raw-k1", "--out", out)
+    run("study", "--dev", table, "--out", tmp_path / "run", *grid)
+    run("evaluate", tmp_path / "run", "--out", out)
     assert list(pd.read_csv(out)) == described("Metrics")
 
 

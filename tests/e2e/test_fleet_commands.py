@@ -19,7 +19,7 @@ from daco.compute.processes import outcomes, worker_pool
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, NotEnoughClipsError
-from daco.experiments.labelfree import select_label_free
+from daco.experiments.select import select_label_free
 from daco.method.coreset import choose_normals
 
 MACHINES = 24
@@ -226,15 +226,15 @@ def test_the_choice_of_several_processes_is_that_of_one(tmp_path):
     for n in (1, 2):
         out = tmp_path / f"{n}.json"
         options = ("--grid", grid, "--out", out, "--workers", n)
-        made.append((run("select", "--train", table, *options).stdout, out.read_bytes()))
+        made.append((run("select", table, *options).stdout, out.read_bytes()))
     assert made[0] == made[1]
     assert len(json.loads(made[0][1])["machines"]) == 6
 
 
 def test_the_choices_of_many_machines_take_a_line_each(tmp_path):
     table = fleet(tmp_path / "e.parquet")
-    text = said("select", "--train", table, "--splits", 2, "--workers", 1)
-    assert "machine clips use criterion agreement floor" in text
+    text = said("select", table, "--splits", 2, "--workers", 1)
+    assert "machine clips use criterion floor" in text
     assert all(f" machine {number:02} 40+8 " in text for number in range(MACHINES))
     assert "Use conf-" in text
     assert "One for all machines: use " in text

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from pages import DOCS
 from scipy.stats import t
@@ -13,8 +14,9 @@ from shared_data import ROOT
 
 import daco
 from daco.detector.decision import ReferenceScores
-from daco.evaluation.intervals import machine_jackknife, score_interval
-from daco.evaluation.metrics import f1_ev, harmonic_mean
+from daco.evaluation.intervals import machine_jackknife
+from daco.evaluation.metrics import QUANTITIES, f1_ev, harmonic_mean
+from daco.evaluation.official import score_estimate
 from daco.method import paper
 from daco.method.config import ASSIGNMENTS, CALIBRATIONS, SCORERS
 from daco.monitoring.alarms import AlarmRule
@@ -90,7 +92,11 @@ def check_alarm(found: Any) -> None:
 def check_interval(found: Any) -> None:
     metrics = np.random.default_rng(3).uniform(55, 65, (6, 3))
     score, reach = paper.official_score(metrics), found(metrics)
-    assert (score - reach, score + reach) == pytest.approx(score_interval(metrics), abs=1e-9)
+    machines = pd.DataFrame(metrics, columns=QUANTITIES).assign(
+        machine=list("abcdef"), section="00", configuration="x"
+    )
+    known = score_estimate(machines)
+    assert (score - reach, score + reach) == pytest.approx((known.low, known.high), abs=1e-9)
 
 
 CHECKS = {

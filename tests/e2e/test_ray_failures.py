@@ -131,7 +131,7 @@ def test_a_node_with_another_daco_is_said(bare, clips, tmp_path):
 def test_a_node_without_daco_is_said(bare, clips, table, tmp_path):
     said = r"A node of the Ray cluster has no daco, or another version\. Install daco-asd\[ray\] "
     with node_of(bare, env_vars=without("daco", tmp_path / "site")):
-        for command in (["fit", table, "--out", tmp_path / "m"], ["select", "--train", table]):
+        for command in (["fit", table, "--out", tmp_path / "m"], ["select", table]):
             options = map(str, [*command, "--engine", "ray", "--address", bare.address])
             result = CliRunner().invoke(app, list(options))
             assert isinstance(result.exception, DataError)

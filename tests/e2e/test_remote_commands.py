@@ -159,7 +159,7 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
             "inspect",
             there("none.daco"),
         ): "none.daco: does not exist. Give a model made by daco fit.",
-        ("select", "--train", there("none.parquet")): "cannot be read (No such file or directory)",
+        ("select", there("none.parquet")): "cannot be read (No such file or directory)",
     }
     for command, said in wrong.items():
         result = run(*command)

@@ -1,4 +1,4 @@
-"""The authors' published result files as runs; read where they lie, copied nowhere."""
+"""The authors' published result files; read where they lie, copied nowhere."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 from shared_data import shared
-
-from daco.experiments.result import StudyResult
 
 FILES = {
     "45": ("e3_config_grid.csv", "e3_per_machine.csv"),
@@ -48,16 +46,3 @@ def tables(setting: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     ]
     one = grid[grid["policy"] == setting].drop(columns="policy").reset_index(drop=True)
     return one, pd.concat(parts, ignore_index=True).drop(columns="policy")
-
-
-def result(grid: pd.DataFrame, per_machine: pd.DataFrame) -> StudyResult:
-    """A study of which only the two required tables are known."""
-    return StudyResult(grid, per_machine)
-
-
-def write_run(folder: Path, setting: str) -> Path:
-    """A run's folder with a setting's two files."""
-    folder.mkdir(parents=True)
-    for table, name in zip(tables(setting), ("grid.csv", "per_machine.csv"), strict=True):
-        table.to_csv(folder / name, index=False)
-    return folder

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import tempfile
+import zipfile
 from pathlib import Path
 
 import pytest
-
-from daco.paper.artifacts import Artifacts, open_artifacts
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = {"audio": "recordings", "embeddings": "embeddings"}
@@ -26,7 +27,7 @@ def shared(*parts: str) -> Path:
     if parts[0] == "golden":
         return ROOT.joinpath("tests", *parts)
     if parts[:2] == ("published", "daco-experiments"):
-        return _published().root.joinpath(*parts[2:])
+        return _published().joinpath(*parts[2:])
     path = Path(os.environ.get("DACO_SHARED", ROOT.parent / "shared")).joinpath(*parts)
     if not path.exists():
         kind = KINDS.get(parts[1], "weights") if parts[0] == "real" else "text"
@@ -35,5 +36,11 @@ def shared(*parts: str) -> Path:
 
 
 @functools.cache
-def _published() -> Artifacts:
-    return open_artifacts(PUBLISHED)  # unpacked once in a process
+def _published() -> Path:
+    """The folder of the published results, unpacked once in a process."""
+    folder = tempfile.TemporaryDirectory(prefix="daco-published-")
+    atexit.register(folder.cleanup)
+    with zipfile.ZipFile(PUBLISHED) as archive:
+        archive.extractall(folder.name)
+    inside = list(Path(folder.name).iterdir())
+    return inside[0] if len(inside) == 1 else Path(folder.name)

@@ -6,7 +6,7 @@ import numpy as np
 from dcase_trees import write_truth_of
 
 from daco.data.table import EmbeddingTable
-from daco.experiments.run import study
+from daco.experiments.study import study
 
 DEV = ("fan", "pump", "valve")
 EVAL = ("Sander", "ToothBrush")

@@ -50,7 +50,7 @@ def test_the_source_archive_builds_the_same_wheel(built, tmp_path):
 def test_a_wheel_without_one_of_its_files_is_noticed(built, tmp_path):
     from zipfile import ZipFile
 
-    lost = "daco/experiments/report/templates/report.html"
+    lost = "daco/experiments/templates/report.html"
     assert lost in package_files()
     wheel = tmp_path / built[0].name
     with ZipFile(wheel, "w") as archive:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm, permutation_test, spearmanr, t
+from scipy.stats import norm, spearmanr, t
 from sklearn.metrics import roc_auc_score
 
 from daco.errors import InputError
@@ -17,26 +17,15 @@ from daco.evaluation import intervals
 from daco.evaluation.intervals import (
     clip_bootstrap,
     family_block_bootstrap,
-    larger_than_chance,
     machine_bootstrap,
     machine_jackknife,
-    score_interval,
+    too_few_machines,
 )
 from daco.evaluation.metrics import harmonic_mean
-from daco.evaluation.statistics import (
-    family_mean_permutation,
-    paired_p_value,
-    partial_spearman,
-    spearman,
-)
+from daco.evaluation.statistics import family_mean_permutation, paired_p_value, spearman
 
 # Few distinct values, so that ties are the rule: they are where rank code goes wrong.
 tied = st.integers(-3, 3).map(float)
-vectors = st.integers(2, 12).flatmap(
-    lambda n: st.tuples(
-        st.lists(tied, min_size=n, max_size=n), st.lists(tied, min_size=n, max_size=n)
-    )
-)
 grids = st.integers(3, 14).flatmap(
     lambda n: st.tuples(
         st.lists(tied, min_size=n, max_size=n),
@@ -52,32 +41,14 @@ def slow_spearman(x, y):
     return spearmanr(x, y).statistic
 
 
-# Spearman
-
-
-@given(vectors)
-def test_spearman_is_scipys_with_ties_and_nan_when_constant(pair):
-    x, y = pair
+@given(grids)
+def test_spearman_is_scipys_with_ties_and_nan_when_constant(grid):
+    x, y, _ = grid
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ours = spearman(x, y)
     # rank sums are exact here; scipy's covariance rounds
     assert ours == pytest.approx(slow_spearman(x, y), abs=1e-12, nan_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("x", "y", "message"),
-    [
-        ([], [], "Got 0 and 0 values"),
-        ([1, 2], [1, 2, 3], "Got 2 and 3 values"),
-        ([1, np.nan], [1, 2], "must be finite. Got nan at index 1"),
-        ([1, 2], ["a", "b"], "'y' argument must be numbers"),
-        ([[1, 2]], [[1, 2]], "must be 1-D"),
-    ],
-)
-def test_spearman_says_what_is_wrong_with_its_input(x, y, message):
-    with pytest.raises(InputError, match=message):
-        spearman(x, y)
 
 
 # Family-block bootstrap
@@ -97,38 +68,18 @@ def test_block_bootstrap_is_the_naive_loop_over_copied_rows(grid, seed):
         rows = np.concatenate(taken)
         naive.append(slow_spearman(x[rows], y[rows]))
     naive = np.array(naive)
-    assert interval.n_undefined == np.isnan(naive).sum()
     np.testing.assert_allclose(interval.draws, naive[~np.isnan(naive)], atol=1e-12)
     assert interval.estimate == pytest.approx(slow_spearman(x, y), abs=1e-12, nan_ok=True)
 
 
-def test_draws_of_one_single_configuration_are_left_out_and_counted():
+def test_draws_without_a_correlation_are_left_out():
     interval = family_block_bootstrap([1, 2], [1, 2], ["a", "b"], n_draws=2000, seed=3)
     # a draw is undefined when it takes the same family twice, with probability 1/2; four
     # standard deviations of a binomial count
-    assert abs(interval.n_undefined - 1000) < 4 * np.sqrt(2000 / 4)
-    assert len(interval.draws) == 2000 - interval.n_undefined
+    assert abs(len(interval.draws) - 1000) < 4 * np.sqrt(2000 / 4)
     assert (interval.low, interval.high) == (1, 1)
-
-
-def test_an_interval_without_any_defined_draw_is_nan():
-    interval = family_block_bootstrap([1, 1, 1], [1, 2, 3], ["a", "b", "b"], n_draws=50)
-    assert interval.n_undefined == 50
-    assert np.isnan([interval.estimate, interval.low, interval.high]).all()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"families": ["a", "a", "a"]}, "at least two families"),
-        ({"families": ["a", "b"]}, "one family for each of the 3"),
-        ({"n_draws": 0}, "n_draws must be a whole number of at least 1"),
-    ],
-)
-def test_block_bootstrap_says_what_is_wrong(change, message):
-    arguments = {"x": [1, 2, 3], "y": [1, 2, 3], "families": ["a", "b", "b"], **change}
-    with pytest.raises(InputError, match=message):
-        family_block_bootstrap(**arguments)
+    constant = family_block_bootstrap([1, 1, 1], [1, 2, 3], ["a", "b", "b"], n_draws=50)
+    assert np.isnan([constant.estimate, constant.low, constant.high]).all()
 
 
 # Machine bootstrap
@@ -152,11 +103,6 @@ def test_machine_bootstrap_is_the_naive_loop_over_copied_machines():
         # rounding restores the ties that summation order breaks in this loop
         naive.append(spearmanr(-mean.round(10), np.round(omega, 10)).statistic)
     np.testing.assert_allclose(interval.draws, naive, atol=1e-12)
-
-
-def test_machine_bootstrap_names_mismatched_grids():
-    with pytest.raises(InputError, match="'criterion' has 2 columns, 'metrics' 3"):
-        machine_bootstrap(np.ones((4, 2)), np.ones((5, 3, 3)))
 
 
 # Clip bootstrap
@@ -227,17 +173,35 @@ CLIPS = {
     ("change", "message"),
     [
         ({name: {} for name in CLIPS}, "no machine"),
-        ({"second": {"valve": [1, 2, 3, 4]}}, "'fan' is only in one of 'first' and 'second'"),
+        ({"second": {"valve": [1, 2, 3, 4]}}, "the same machines, also 'fan'"),
         ({"second": {"fan": [1, 2, 3]}}, "Machine 'fan'"),
         ({"first": {"fan": [1, np.nan, 3, 4]}}, "Machine 'fan'"),
-        ({"labels": {"fan": [0, 0, 0, 0]}}, "Machine 'fan'"),
-        ({"labels": {"fan": [0, 0, 2, 1]}}, "Machine 'fan'"),
         ({"labels": {"fan": [0, 1, 1, 1]}}, "Machine 'fan'"),
     ],
 )
 def test_clip_bootstrap_names_the_machine_it_cannot_score(change, message):
     with pytest.raises(InputError, match=message):
         clip_bootstrap(**{**CLIPS, **change})
+
+
+@pytest.mark.parametrize(
+    ("statistic", "arguments", "message"),
+    [
+        (spearman, ([], []), "Got 0 and 0 values"),
+        (spearman, ([1, 2], [1, 2, 3]), "Got 2 and 3 values"),
+        (spearman, ([1, np.nan], [1, 2]), "must be finite. Got nan at index 1"),
+        (family_block_bootstrap, ([1, 2], [1, 2], ["a", "a"]), "at least two families"),
+        (family_mean_permutation, ([1, 2], [1, 2], ["a"]), "one family for each of the 2"),
+        (family_block_bootstrap, ([1, 2], [1, 2], ["a", "b"], 0), "n_draws must be a whole number"),
+        (machine_bootstrap, (np.ones((4, 2)), np.ones((5, 3, 3))), "has 2 columns, 'metrics' 3"),
+        (machine_jackknife, ([[60, 50]], [[60, 50]]), "at least two"),
+        (machine_jackknife, ([[60, 50]] * 2, [[60, 50]] * 3), r"shapes \(2, 2\) and \(3, 2\)"),
+        (paired_p_value, ([60, 50], [60, 50]), "must be 2-D"),
+    ],
+)
+def test_wrong_arguments_are_named(statistic, arguments, message):
+    with pytest.raises(InputError, match=message):
+        statistic(*arguments)
 
 
 # Jackknife
@@ -264,24 +228,7 @@ def test_jackknife_is_the_textbook_formula_over_left_out_machines():
     assert (result.low, result.high) == pytest.approx(
         (result.delta - reach, result.delta + reach), abs=1e-10
     )
-    assert result.published_interval == pytest.approx(
-        (result.delta - 1.96 * se, result.delta + 1.96 * se), abs=1e-10
-    )
     assert machine_jackknife(second, first).delta == -result.delta
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "message"),
-    [
-        ([[60, 50, 55]], [[60, 50, 55]], "at least two"),
-        ([[60, 50]] * 2, [[60, 50]] * 3, r"shapes \(2, 2\) and \(3, 2\)"),
-        ([60, 50], [60, 50], "must be 2-D"),
-        ([[60, np.nan]] * 2, [[60, 50]] * 2, "must be finite"),
-    ],
-)
-def test_jackknife_says_what_is_wrong(first, second, message):
-    with pytest.raises(InputError, match=message):
-        machine_jackknife(first, second)
 
 
 TRIALS = 4000
@@ -304,18 +251,6 @@ def test_an_interval_over_machines_covers_what_it_states(n):
     covered = np.mean([each.low <= truth <= each.high for each in found])
     # four binomial standard deviations of a share of 95 % in 4,000 trials: 1.4 points
     assert covered == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / TRIALS))
-    # the paper's quantile of 1.96 covers 70, 81, 88 and 92 % of normal data with n = 2, 3, 5, 10
-    ends = [each.published_interval for each in found]
-    too_few = np.mean([low <= truth <= high for low, high in ends])
-    expected = 1 - 2 * t.sf(1.96, n - 1)
-    assert too_few == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / TRIALS))
-
-
-def test_a_score_interval_is_cut_at_percent():
-    assert score_interval([[60, 50, 55]]) is None
-    assert score_interval([[99, 99, 99], [60, 50, 55]]) == (0, 100)
-    low, high = score_interval([[60, 50, 55], [61, 52, 53], [66, 50, 55]])
-    assert 0 < low < harmonic_mean([[60, 50, 55], [61, 52, 53], [66, 50, 55]]) < high < 100
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
@@ -338,19 +273,16 @@ def test_a_drawn_paired_p_value_is_never_zero():
     assert paired_p_value(np.full((20, 3), 80), np.full((20, 3), 60)) == 2 / 10_000
 
 
-def test_four_machines_never_make_a_difference_larger_than_chance():
-    assert not larger_than_chance(5, 6, 4)
-    assert larger_than_chance(5, 6, 5)
-    assert larger_than_chance(-6, -5, 5)
-    assert not larger_than_chance(-1, 6, 50)
+def test_the_caution_is_for_fewer_than_five_machines():
+    assert too_few_machines(4) == "4 machines are too few to tell a difference from chance."
+    assert too_few_machines(5) is None
 
 
 def test_few_machines_widen_a_bootstrap_interval():
     rng = np.random.default_rng(0)
     criterion, metrics = rng.random((4, 9)), rng.uniform(40, 90, (6, 9, 3))
     found = machine_bootstrap(criterion, metrics, seed=1)
-    low, high = found.published_interval
-    assert (low, high) == tuple(np.quantile(found.draws, [0.025, 0.975]))
+    low, high = np.quantile(found.draws, [0.025, 0.975])
     assert found.low < low < high < found.high
     # the tail of a normal distribution beyond what t and n - 1 reach, for the 4 machines
     tail = norm.sf(np.sqrt(4 / 3) * t.ppf(0.975, 3))
@@ -401,112 +333,3 @@ def test_a_drawn_p_value_is_never_zero():
     families = [str(i) for i in range(12)]
     result = family_mean_permutation(range(12), range(12), families, n_permutations=99)
     assert (result.p_one_sided, result.p_two_sided) == (0.01, 0.01)
-
-
-@pytest.mark.parametrize("n", [0, -1, 2.5, True])
-def test_a_number_of_permutations_that_is_none_is_refused(n):
-    with pytest.raises(InputError, match="n_permutations must be a whole number"):
-        family_mean_permutation([1, 2, 3], [1, 2, 3], list("abc"), n_permutations=n)
-
-
-def test_few_orderings_are_counted_even_when_more_are_asked_for():
-    result = family_mean_permutation([1, 2, 3], [1, 2, 3], list("abc"), n_permutations=1000)
-    assert (result.exact, result.n_permutations) == (True, 6)
-    assert (result.p_one_sided, result.p_two_sided) == (1 / 6, 1 / 3)
-
-
-# Partial correlation
-
-
-def test_partial_spearman_is_spearman_of_least_squares_residuals():
-    rng = np.random.default_rng(8)
-    trend, family = rng.normal(size=40), rng.choice(["a", "b", "c"], 40)
-    x = trend + rng.normal(size=40) + (family == "a")
-    y = trend + 0.5 * x + rng.normal(size=40)
-    result = partial_spearman(x, y, [trend, family])
-    design = np.column_stack([trend, *(family == f for f in "abc")]).astype(float)
-    left = [v - design @ np.linalg.lstsq(design, v, rcond=None)[0] for v in (x, y)]
-    slow = spearmanr(*left)
-    assert result.rho == pytest.approx(slow.statistic, abs=1e-12)
-    assert result.p_value == pytest.approx(slow.pvalue, rel=1e-9)
-    assert result.p_value < result.p_value_adjusted
-    assert (result.n, result.n_covariates) == (40, 3)  # one trend, two free family contrasts
-
-
-def test_configurations_explained_exactly_rank_as_tied_not_by_rounding_noise():
-    x = np.array([0.1, 0.7, 0.3, 0.9, 0.2, 0.4])
-    result = partial_spearman(x, x[::-1], [list("abcdef")])
-    assert np.isnan(result.rho)
-    assert np.isnan(result.p_value)
-
-
-@pytest.mark.parametrize("n", [3, 4, 5, 6])
-def test_the_p_value_of_few_values_counts_every_ordering(n):
-    rng = np.random.default_rng(n)
-    for y in (range(n), rng.normal(size=n), rng.integers(0, 3, n)):
-        x = np.arange(n)
-        observed = slow_spearman(x, y)
-        if np.isnan(observed):
-            continue
-        all_rho = [slow_spearman(x, order) for order in itertools.permutations(y)]
-        expected = np.mean(np.abs(all_rho) >= abs(observed) - 1e-9)
-        assert partial_spearman(x, y, []).p_permutation == pytest.approx(expected, abs=1e-12)
-
-
-def test_drawn_p_values_agree_with_scipy():
-    rng = np.random.default_rng(6)
-    x = rng.normal(size=15)
-    y = 0.4 * x + rng.normal(size=15)
-    theirs = permutation_test(
-        (y,),
-        lambda y: abs(spearmanr(x, y).statistic),
-        permutation_type="pairings",
-        alternative="greater",
-        n_resamples=1999,
-        rng=0,
-    ).pvalue
-    ours = partial_spearman(x, y, []).p_permutation
-    # four binomial standard deviations of 1,999 and of 9,999 draws
-    error = 4 * np.sqrt(ours * (1 - ours) * (1 / 1999 + 1 / 9999))
-    assert ours == pytest.approx(theirs, abs=error)
-
-
-def test_three_values_in_order_are_a_third():
-    found = partial_spearman([1, 2, 3], [4, 5, 6], [])
-    assert (found.rho, found.p_permutation) == (pytest.approx(1.0), 2 / 6)
-    assert found.p_value == found.p_value_adjusted == 2 / 6  # a t distribution says 0
-
-
-def test_many_values_in_order_have_the_smallest_p_value_that_draws_can_have():
-    found = partial_spearman(range(40), range(40), [])
-    assert found.p_permutation == 1 / 10_000
-    assert 0 < found.p_value < 1e-40
-    assert partial_spearman(range(400), range(400), []).p_value > 0
-
-
-def test_a_partial_p_value_is_honest_when_covariates_take_most_of_the_data():
-    """The t distribution with n - 2 degrees of freedom finds a relation where there is none."""
-    rng = np.random.default_rng(1)
-    trials = 400
-    found = [
-        partial_spearman(*rng.normal(size=(2, 7)), rng.normal(size=(3, 7))) for _ in range(trials)
-    ]
-    # residuals of regressions are not quite exchangeable: two points more than 10 %
-    error = 4 * np.sqrt(0.1 * 0.9 / trials)
-    assert np.mean([each.p_permutation <= 0.1 for each in found]) < 0.12 + error
-    assert np.mean([each.p_value <= 0.1 for each in found]) > 0.12 + error
-
-
-def test_one_direction_left_by_covariates_is_no_evidence():
-    rng = np.random.default_rng(2)
-    found = partial_spearman(*rng.normal(size=(2, 5)), rng.normal(size=(3, 5)))
-    assert found.p_permutation == 1
-
-
-@pytest.mark.parametrize(
-    ("covariates", "message"),
-    [([[1, 2]], "one value for each of the 3"), ([[1, np.nan, 2]], "must be finite")],
-)
-def test_partial_spearman_says_what_is_wrong(covariates, message):
-    with pytest.raises(InputError, match=message):
-        partial_spearman([1, 2, 3], [3, 1, 2], covariates)

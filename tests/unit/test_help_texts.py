@@ -64,7 +64,7 @@ def test_each_description_consists_of_sentences(name):
     assert all(word[0].isupper() or word.startswith(("daco", "-")) for word in starts), starts
 
 
-@pytest.mark.parametrize("name", ["paper", "verify", "score", "watch", "fit", "update", "serve"])
+@pytest.mark.parametrize("name", ["verify", "score", "watch", "fit", "update", "serve"])
 def test_a_command_with_exit_codes_of_its_own_names_them(name):
     described = " ".join(COMMANDS[name].help.split())
     assert re.search(r"Exit codes: .*\b2 ", described)

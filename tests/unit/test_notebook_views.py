@@ -1,17 +1,15 @@
-"""What notebooks show of tables, banks, verdicts, studies and reports."""
+"""What notebooks show of tables, banks, verdicts and studies."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from html import unescape
 
 import numpy as np
-import pytest
 
 from daco import EmbeddingTable, NormalBank
 from daco.detector.model import MachineModel
 from daco.detector.verdict import judge_embeddings
-from daco.experiments.run import study
+from daco.experiments.study import study
 
 RNG = np.random.default_rng(0)
 TABLE = EmbeddingTable.from_arrays(
@@ -58,23 +56,8 @@ def test_a_verdict_shows_its_decision_and_what_it_rests_on():
     assert facts["most similar normal"].split(",")[0] in names
 
 
-@pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "study"
-    return study(TABLE, grid=["raw-k1", "conf-soft-m0-k1"], workers=1, out=folder, n_splits=5)
-
-
-def test_a_study_shows_its_choice_and_the_pick_of_every_rule(result):
+def test_a_study_shows_its_choice_and_the_pick_of_every_rule():
+    result = study(TABLE, grid=["raw-k1", "conf-soft-m0-k1"], workers=1, n_splits=5)
     title, rows = cells(result)
-    assert title.startswith(result.selection["chosen"]["config"])
-    assert [row[0] for row in rows[1:]] == [row["rule"] for row in result.selection["rows"]]
-    assert all(len(row) == 6 for row in rows)
-
-
-def test_a_report_is_shown_in_a_frame_of_the_notebook(result):
-    path = result.report()
-    shown = path._repr_html_()
-    assert path.is_file()
-    page = shown.removeprefix('<iframe srcdoc="').partition('" style=')[0]
-    assert unescape(page) == path.read_text(encoding="utf-8")
-    assert (path.parent / "report.json").is_file()
+    assert title.startswith(result.run["choice"]["config"])
+    assert [row[0] for row in rows[1:]] == result.rules()["rule"].tolist()

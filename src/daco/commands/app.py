@@ -21,10 +21,9 @@ from daco.commands.embed import embed
 from daco.commands.evaluate import evaluate
 from daco.commands.feedback import feedback
 from daco.commands.fit import fit
+from daco.commands.freeze import freeze, verify
 from daco.commands.inject import inject
 from daco.commands.inspect import inspect
-from daco.commands.paper import paper
-from daco.commands.preregister import freeze, verify
 from daco.commands.score import score
 from daco.commands.select import select
 from daco.commands.sensitivity import sensitivity
@@ -97,7 +96,6 @@ _COMMANDS: dict[Callable[..., None], str] = {
     freeze: "Preregister the configuration that a study chose.",
     inject: "Add synthetic faults to normal recordings and embed both.",
     inspect: "Show the content of a model file.",
-    paper: "Recompute the values that the paper prints.",
     score: "Score recordings with a model.",
     select: "Choose a configuration from normal clips alone.",
     sensitivity: "Measure which faults a model detects, by kind and level.",

@@ -62,7 +62,7 @@ def calibrate(
     keep_suspicious: shared.KeepSuspicious = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
-    on_error: shared.OnErrorOption = OnError.fail,
+    on_error: shared.OnErrorOption = OnError.skip,
     domain_level: shared.DomainLevel = None,
 ) -> None:
     """Set the threshold of a model from new recordings of the healthy machine.

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.markup import escape
 
 from daco.commands.console import Output, new_table, print_json
-from daco.commands.options import AsJson, argument, option
+from daco.commands.options import AsJson, argument, option, parse_systems
 from daco.errors import InputError
 
 if TYPE_CHECKING:
     from daco.experiments.compare import Comparison
 
-RUNS_ABREAST = 4
-"""Runs whose columns fit 80 characters beside the rules; more are shown below each other."""
+RUNS_ABREAST = 3
+"""Runs whose scores and intervals fit 80 characters; more are shown below each other."""
 
-Rows = list[list[str]]
-_CORRELATIONS = "Rank correlation with the evaluation score"
+_TABLES = {  # title, then headings of the columns of text and of numbers
+    "choices": (
+        "What was chosen",
+        {"run": "", "rule": "rule", "configuration": "configuration", "stability": "resamples"},
+        {},
+    ),
+    "transfer": (
+        "Rank correlation with the evaluation score",
+        {"run": "", "signal": "signal"},
+        {"rho": "ρ, 95 %", "n": "over", "p": "p, families permuted"},
+    ),
+    "differences": (
+        "Choice minus others, in points",
+        {"run": "", "against": "minus"},
+        {"value": "difference, 95 %", "n": "over"},
+    ),
+}
 
 
 def compare(
@@ -28,132 +43,92 @@ def compare(
     name: Annotated[
         list[str] | None, option("Name a run, once per run. The default is the folder's name.")
     ] = None,
-    out: Annotated[
-        Path | None, option("Write the tables to this folder as CSV, Markdown, LaTeX and JSON.")
+    system: Annotated[
+        list[str] | None,
+        option("Compare the scores of another system, as NAME=TABLE.", metavar="NAME=TABLE"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare studies of different networks, readouts or years, each on its own machines.
 
     daco shows the score of every rule in each run, how well the dev score and the criterion
-    predict it, and the differences between the choice and the others.
+    predict it, and the differences between the choice and the others. Intervals are over machines.
     """
+    from daco.evaluation.system_scores import read_system
     from daco.experiments.compare import compare_runs
     from daco.experiments.result import StudyResult
 
-    titles = _titles(runs, name)
+    systems = parse_systems(system or [])
+    titles = _titles(runs, name, systems)
     comparison = compare_runs(
-        {title: StudyResult.read(run) for title, run in zip(titles, runs, strict=True)}
+        {title: StudyResult.read(run) for title, run in zip(titles, runs, strict=True)},
+        {title: read_system(path) for title, path in systems.items()},
     )
-    if out is not None:
-        comparison.write(out)
     if as_json:
         print_json(comparison.to_dict())
-        return
-    show_comparison(Output(), comparison)
-    if out is not None:
-        Output().write(f"The tables are in {out}.", wrap=False)
+    else:
+        _show(Output(), comparison)
 
 
-def _titles(runs: Sequence[Path], names: list[str] | None) -> list[str]:
+def _titles(runs: Sequence[Path], names: list[str] | None, systems: Iterable[str]) -> list[str]:
     if names and len(names) != len(runs):
-        raise InputError(
-            f"There are {len(runs)} runs but {len(names)} names. Give --name once per run, in "
-            "their order, or not at all."
-        )
+        raise InputError(f"There are {len(runs)} runs but {len(names)} names. Name all or none.")
     titles = names or [run.resolve().name for run in runs]
-    twice = [title for title, count in Counter(titles).items() if count > 1]
-    if twice:
+    [(title, count)] = Counter([*titles, *systems]).most_common(1)
+    if count > 1:
         raise InputError(
-            f"Two runs are called {twice[0]!r}. Tell them apart with --name, once per run in "
-            "their order."
+            f"Two runs are called {title!r}. Tell them apart with --name, once per run in order."
         )
     return titles
 
 
-def show_comparison(console: Output, comparison: Comparison) -> None:
+def _show(console: Output, comparison: Comparison) -> None:
     """Print the tables, none of them wider than 80 characters."""
-    for title, headings, left, rows in _tables(comparison):
-        if title:
-            console.print(f"[bold]{title}[/bold]")
-        table = new_table([], box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-        for position, heading in enumerate(headings):
-            number = position >= left
-            table.add_column(
-                escape(heading),
-                justify="right" if number else "left",
-                overflow="fold" if position == 0 or number else "ellipsis",  # names of runs fold
-            )
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-        if title == _CORRELATIONS:
-            note = "p: two-sided, by permuted family means. partial: given strength and family."
-            console.print(note)
-        console.print()
+    document = comparison.to_dict()
+    scores = {
+        (row["run"], row["rule"]): _estimate(row["eval_score"], row["eval_low"], row["eval_high"])
+        for row in document["rules"]
+    }
+    title = "Evaluation score (%) of what each rule picks, 95 % over machines"
+    for start in range(0, len(comparison.runs), RUNS_ABREAST):
+        runs = comparison.runs[start : start + RUNS_ABREAST]
+        rules = dict.fromkeys(rule for run, rule in scores if run in runs)
+        rows = [[rule, *(scores.get((run, rule), "–") for run in runs)] for rule in rules]
+        _print_table(console, title, [""], runs, rows)
+        title = ""
+    for name, (title, texts, numbers) in _TABLES.items():
+        rows = [[_cell(row, key) for key in texts | numbers] for row in document[name]]
+        _print_table(console, title, texts.values(), numbers.values(), rows)
     console.notes(comparison.notes)
 
 
-def _tables(comparison: Comparison) -> Iterator[tuple[str, list[str], int, Rows]]:
-    """Title, headings, number of text columns and rows; no title where a table is continued."""
-    from daco.experiments.analysis import plain_rows
-    from daco.experiments.compare import interval_text
-    from daco.experiments.rules import VETOES
-    from daco.experiments.tables import format_cell
+def _print_table(
+    console: Output, title: str, texts: Iterable[str], numbers: Iterable[str], rows: list[list[str]]
+) -> None:
+    if not rows:
+        return
+    if title:
+        console.print(f"[bold]{title}[/bold]")
+    headings = [*texts], [escape(heading) for heading in numbers]
+    table = new_table(*headings, box=None, pad_edge=False, header_style="dim")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+    console.print()
 
-    names = [str(name) for name in comparison.selection.columns[1:]]
-    title = "Evaluation score (%) of what each rule selects"
-    for start in range(0, len(names), RUNS_ABREAST):
-        shown = names[start : start + RUNS_ABREAST]
-        yield title, ["", *shown], 1, comparison.selection[["rule", *shown]].to_numpy().tolist()
-        title = ""
 
-    known = set(comparison.rules["rule"])
-    rules = ["dev score", *(rule for rule in VETOES.values() if rule in known), "oracle"]
-    picks = {(row["run"], row["rule"]): row["config"] for row in plain_rows(comparison.rules)}
-    rows = [
-        [escape(name) if rule == rules[0] else "", rule, picks.get((name, rule)) or "–"]
-        for name in names
-        for rule in rules
-    ]
-    yield "The selected configurations", ["", "rule", "configuration"], 3, rows
+def _cell(row: dict[str, Any], key: str) -> str:
+    if key in ("rho", "value"):
+        return _estimate(row[key], row["low"], row["high"], "+.2f")
+    if key == "n":
+        return "1 machine" if row["n"] == 1 else f"{row['n']} {row['over']}"
+    if key == "p":
+        return "–" if row["p"] is None else f"{row['p']:.3f}"
+    return str(row[key] or row["second"] if key == "against" else row[key])
 
-    rows = [
-        [
-            escape(row["run"]),
-            row["signal"],
-            format_cell(row["rho"], "+.2f"),
-            interval_text(row["low"], row["high"]),
-            format_cell(row["p_permutation"], "p"),
-            format_cell(row["partial_rho"], "+.2f"),
-            f"{row['n_configs']} in {row['n_families']}",
-        ]
-        for row in plain_rows(comparison.correlations)
-    ]
-    headings = ["", "signal", "ρ", "over families", "p", "partial ρ", "grid"]
-    yield _CORRELATIONS, headings, 2, rows
 
-    rows = [
-        [
-            escape(row["run"]),
-            row["against"],
-            format_cell(row["delta"], "+.2f"),
-            interval_text(row["low"], row["high"]),
-            interval_text(row["loo_low"], row["loo_high"]),
-        ]
-        for row in plain_rows(comparison.deltas)
-    ]
-    headings = ["", "minus", "difference", "95 % over machines", "without one machine"]
-    if rows:
-        yield "Choice minus others, in points", headings, 2, rows
-
-    rows = [
-        [
-            row["rule"] + (" (in hindsight)" if row["in_hindsight"] else ""),
-            format_cell(row["eval_omega"]),
-            str(row["n_runs"]),
-        ]
-        for row in plain_rows(comparison.means)
-    ]
-    if len(names) > 1 and rows:
-        yield "Mean evaluation score over the runs", ["", "mean", "runs"], 1, rows
+def _estimate(value: float | None, low: float | None, high: float | None, form: str = ".2f") -> str:
+    """A value with its interval, as far as they are known."""
+    if value is None:
+        return "–"
+    return f"{value:{form}}" + ("" if low is None else f" [{low:{form}}, {high:{form}}]")

@@ -67,7 +67,8 @@ class Output(Console):
     def notes(self, texts: Iterable[str], label: str = "note") -> None:
         """Print each text after a yellow label."""
         for text in texts:
-            self.print(f"[yellow]{label}:[/yellow] {escape(printable(text))}")
+            first, *rest = (escape(printable(line)) for line in text.splitlines() or [""])
+            self.print(f"[yellow]{label}:[/yellow] {first}", *rest)
 
 
 def print_json(document: Any) -> None:

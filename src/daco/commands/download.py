@@ -20,6 +20,7 @@ from daco.text import quantity, suggestion
 if TYPE_CHECKING:
     from daco.files.zenodo import Archive
 
+
 class What(StrEnum):
     """What can be downloaded."""
 
@@ -62,7 +63,7 @@ def download(
 ) -> None:
     """Fetch weights or a DCASE data set, check them, and unpack the data set.
 
-    After an interruption the same command fetches what is missing. The weights go to
+    After an interruption, run the same command again. The weights go to
     DACO_WEIGHTS_DIR, by default the user's cache. DACO_ZENODO_API names a mirror of Zenodo's API.
     """
     if what is What.WEIGHTS:

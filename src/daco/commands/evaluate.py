@@ -1,13 +1,11 @@
-"""``daco evaluate``: the official metrics of score files of any system."""
+"""``daco evaluate``: the official metrics of the scores of any system."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
 from rich.text import Text
 
 from daco.commands.console import Output, new_table, print_json
@@ -16,25 +14,8 @@ from daco.errors import DataError
 from daco.text import quantity
 
 if TYPE_CHECKING:
-    from daco.evaluation.evaluate import Ranking
-    from daco.evaluation.results import Evaluation
+    from daco.evaluation.evaluate import Evaluation
 
-_OFFICIAL = {
-    "auc": "AUC",
-    "auc_all": "AUC\nall",
-    "auc_source": "AUC\nsource",
-    "auc_target": "AUC\ntarget",
-    "pauc": "pAUC",
-    "pauc_source": "pAUC\nsource",
-    "pauc_target": "pAUC\ntarget",
-    "f1_ev": "F1-EV",
-    "bounded_f1_ev": "bounded\nF1-EV",
-}
-_DECISIONS = {
-    f"{metric}_{domain}": f"{heading}\n{domain}"
-    for metric, heading in (("precision", "precis."), ("recall", "recall"), ("f1", "F1"))
-    for domain in ("source", "target", "all")
-}
 _MEANINGS = {
     2020: "The evaluator of 2020 gives no score of all machines. This is the arithmetic mean of "
     "AUC and pAUC over the ids of a machine, and then over the machines.",
@@ -43,8 +24,11 @@ _MEANINGS = {
 }
 _MEANING = (
     "An AUC compares one domain's normal clips with all anomalies. The score is the harmonic mean "
-    "of AUC source, AUC target and pAUC over all machines"
+    "of AUC source, AUC target and pAUC over all machines and sections."
 )
+_WORDS = {"auc": "AUC", "pauc": "pAUC", "f1": "F1", "precision": "precis."}
+_WORDS |= {"f1_ev": "F1-EV", "p_value": "p", "delta": "delta", "low": "low", "high": "high"}
+_DECISIONS = ("precision_", "recall_", "f1_")
 
 
 def evaluate(
@@ -63,154 +47,110 @@ def evaluate(
     """Compute the official AUC, pAUC, score and F1 of score files.
 
     daco matches clips by their names. It ranks several systems (SCORES/<team>/<system>) and
-    compares the first with each other one on the same machines. Unlike the official evaluator, it
-    ends with exit code 2 when rows or machines are wrong, missing or doubled.
+    compares the first with each other one on the same machines. A table of scores or a run folder
+    can be given, too. Unlike the official evaluator, daco ends with exit code 2 when rows or
+    machines are wrong, missing or doubled.
     """
-    from daco.evaluation.evaluate import evaluate_scores, explained, find_systems, rank_systems
+    from daco.evaluation.evaluate import EvaluationError, evaluate_scores
+    from daco.files.atomic import atomic_write
 
-    options: dict[str, Any] = {"year": year, "partial": partial}
-    systems = find_systems(scores.expanduser())
-    console, errors = Output(), Output(stderr=True)
-    ranking = rank_systems(scores, truth, **options) if len(systems) > 1 else None
-    if ranking is not None:
-        results: Sequence[Evaluation] = ranking.evaluations
-        document: Any = {
-            "ranking": [result.to_dict() for result in results],
-            "differences": [asdict(difference) for difference in ranking.differences],
-            "failures": {name: list(problems) for name, problems in ranking.failures.items()},
-        }
-    else:
-        results = [evaluate_scores(systems[0] if systems else scores, truth, **options)]
-        document = results[0].to_dict()
+    console = Output()
+    result = evaluate_scores(scores, truth, year=year, partial=partial)
     if out is not None:
-        import pandas as pd
-
-        from daco.experiments.study_tables import write_csv_table
-
-        write_csv_table(pd.DataFrame([row for result in results for row in result.rows()]), out)
+        with atomic_write(out) as file:
+            result.machines.to_csv(file, index=False)
     if as_json:
-        print_json(document)
-    elif ranking is not None:
-        show_ranking(console, ranking)
+        print_json(result.to_dict())
     else:
-        _show(console, results[0])
-    if out is not None and not as_json:
-        console.write(f"Written: {out}", wrap=False)
-    if ranking is not None and ranking.failures:
-        for name, problems in ranking.failures.items():
-            errors.print(Text(explained(scores / name, problems)))
+        several = len(result.systems) + len(result.failures) > 1
+        if len(result.systems):
+            (_show_ranking if several else _show_system)(console, result)
+            _show_notes(console, result)
+        if out is not None:
+            console.write(f"Written: {out}", wrap=False)
+    for name, problems in result.failures.items():
+        Output(stderr=True).print(Text(str(EvaluationError(scores / name, problems))))
+    if result.failures:
         raise DataError(
-            f"{len(ranking.failures)} of {len(systems)} systems could not be evaluated. The "
-            "reasons are above."
+            f"{quantity(result.failures, 'system')} could not be evaluated. The reasons are above."
         )
 
 
-def _show(console: Output, result: Evaluation) -> None:
-    for columns in (_OFFICIAL, _DECISIONS):
-        if any(name in machine.metrics for machine in result.machines for name in columns):
-            console.print(_metric_table(result, columns), "")
-    machines = {each.machine for each in result.machines}
-    has_sections = len(machines) < len(result.machines)
-    label = "Mean of AUC and pAUC" if result.year == 2020 else "Official score"
-    if result.partial:
-        noun = "section" if has_sections else "machine"
-        label = f"Partial score of {quantity(result.machines, noun)}, NOT COMPARABLE"
-    console.write(f"{label}: {result.official_score:.2f}", style="bold")
-    if result.interval is not None:
-        low, high = result.interval
-        console.write(f"95 % interval over {len(machines)} machines: {low:.2f} to {high:.2f}")
-    usual = f"{_MEANING} and sections." if has_sections else f"{_MEANING}."
-    console.write(f"In percent. {_MEANINGS.get(result.year or 0, usual)}")
-    notes = list(result.notes)
-    if any(machine.metrics["bounded_f1_ev"] == 0 for machine in result.machines):
-        notes.append("Bounded F1-EV is 0 where the best F1 makes nearly every clip anomalous.")
-    if result.missing:
-        notes.insert(0, f"There are no scores for {', '.join(result.missing)}.")
-    for note in notes:
-        console.write(f"- {note}")
-
-
-def _metric_table(result: Evaluation, columns: dict[str, str]) -> Table:
-    from daco.evaluation.results import machine_values
+def _show_system(console: Output, result: Evaluation) -> None:
+    """Print the metrics of each machine of one system, and its score."""
+    from daco.evaluation.metrics import rule_of
     from daco.evaluation.scorefiles import machine_title
 
-    known = {name for each in result.machines for name in each.metrics}
-    columns = {name: heading for name, heading in columns.items() if name in known}
-    table = new_table(["machine"], list(columns.values()))
-    for machine in dict.fromkeys(each.machine for each in result.machines):
-        mine = [each for each in result.machines if each.machine == machine]
-        for each in mine:
-            alone = machine_title(machine, each.section)
-            name = alone if len(mine) == 1 else f"{machine} {each.section}"
-            table.add_row(Text(name), *_percents(each.metrics, columns))
-        if len(mine) > 1:
-            names = [name for name in columns if all(name in each.metrics for each in mine)]
-            means = dict(zip(names, machine_values(mine, result.year, names)[0], strict=True))
-            table.add_row(Text(f"{machine} mean"), *_percents(means, columns), end_section=True)
-    table.add_section()
-    table.add_row("arithmetic mean", *_percents(result.arithmetic_mean, columns))
-    table.add_row("harmonic mean", *_percents(result.harmonic_mean, columns))
-    return table
+    (system,) = result.systems.to_dict("records")
+    alone = result.machines["machine"].is_unique
+    rows: list[dict[Any, Any]] = [
+        row | {"machine": machine_title(row["machine"], row["section"], alone)}
+        for row in result.machines.to_dict("records")
+    ]
+    rows.append(system | {"machine": f"{rule_of(result.year).mean} mean"})
+    names = [str(name) for name in result.machines.columns[4:]]
+    decided = [name for name in names if name.startswith(_DECISIONS) and name != "f1_ev"]
+    _print_table(console, rows, ["machine", *(name for name in names if name not in decided)])
+    if decided:
+        _print_table(console, rows, ["machine", *decided])
+    label = "Mean of AUC and pAUC" if result.year == 2020 else "Official score"
+    if system["missing"]:
+        noun = "machine" if system["n_machines"] == len(result.machines) else "section"
+        label = f"Partial score of {quantity(len(result.machines), noun)}, NOT COMPARABLE"
+    console.write(f"{label}: {system['official_score']:.2f}", style="bold")
+    if system["n_machines"] > 1:
+        ends = f"{system['low']:.2f} to {system['high']:.2f}"
+        console.write(f"95 % interval over {system['n_machines']} machines: {ends}")
 
 
-def show_ranking(console: Output, ranking: Ranking) -> None:
-    """Print several systems, the best first, and its differences to the others."""
-    of_2020 = any(result.year == 2020 for result in ranking.evaluations)
-    table = new_table([], [""])
-    table.add_column("system", overflow="fold")
-    names = dict.fromkeys(n for each in ranking.evaluations for n in each.machines[0].official)
-    has_domains = not names or len(names) > 2
-    names |= dict.fromkeys(f"f1_{d}" for d in (("source", "target") if has_domains else ("all",)))
-    columns = {name: (_OFFICIAL | _DECISIONS)[name] for name in names}
-    for heading in ("official", *columns.values()):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for place, result in enumerate(ranking.evaluations, 1):
-        table.add_row(
-            "-" if result.partial else str(place),
-            Text(f"{result.system} (partial)" if result.partial else result.system),
-            f"{result.official_score:.2f}",
-            *_percents(result.arithmetic_mean if of_2020 else result.harmonic_mean, columns),
-        )
-    console.print(table)
+def _show_ranking(console: Output, result: Evaluation) -> None:
+    """Print the systems, the best first, and its differences to the others."""
+    rows = result.systems.to_dict("records")
+    for place, row in enumerate(rows, 1):
+        partial = f"- {row['system']} (partial)"
+        row["system"] = partial if row["missing"] else f"{place} {row['system']}"
+    f1 = [name for name in ("f1_source", "f1_target", "f1_all") if name in result.systems]
+    _print_table(console, rows, ["system", "official_score", "low", "high", *result.official, *f1])
     console.write(
-        f"In percent. Columns are {'arithmetic' if of_2020 else 'harmonic'} means over the "
-        "machines. Partial systems lack machines, so their scores are not comparable."
+        "low and high: 95 % interval of the official score over machines (jackknife, Student's t). "
+        "Metrics are means over machines. Partial scores are not comparable."
     )
-    if any(result.interval for result in ranking.evaluations):
-        _show_differences(console, ranking)
-    for note in dict.fromkeys(note for result in ranking.evaluations for note in result.notes):
-        console.write(f"- {note}")
-
-
-def _show_differences(console: Output, ranking: Ranking) -> None:
-    from daco.evaluation.intervals import too_few_machines
-    from daco.experiments.tables import format_cell
-
-    headings = ["95 % of its\nofficial score", "first\nminus it", "95 % of the\ndifference", "p"]
-    table = new_table(["system"], headings)
-    differences = {each.second: each for each in ranking.differences}
-    for result in ranking.evaluations:
-        cells = [Text(result.system), _ends(result.interval)]
-        if (difference := differences.get(result.system)) is not None:
-            cells += [Text(f"{difference.delta:+.2f}"), _ends(difference.interval)]
-            cells.append(Text(format_cell(difference.p_value, "p")))
-        table.add_row(*cells)
-    console.print("", table)
-    texts = ["The 95 % intervals are by a jackknife over machines with Student's t."]
-    if differences:
-        texts.append(
-            "p is for one comparison, two-sided: the two systems exchange their results on each "
-            "machine."
+    if len(result.differences):
+        rows = result.differences.to_dict("records")
+        _print_table(console, rows, ["second", "delta", "low", "high", "p_value"])
+        console.write(
+            f"delta: {rows[0]['first']} minus the system, paired over machines. p is for one "
+            "comparison, two-sided: the two systems exchange their results on each machine."
         )
-        texts.append(too_few_machines(ranking.differences[0].n_machines) or "")
-    console.write(" ".join(filter(None, texts)))
 
 
-def _ends(interval: tuple[float, float] | None) -> Text:
-    # Text, because the square brackets of an interval are no markup.
-    return Text("-" if interval is None else f"[{interval[0]:.2f}, {interval[1]:.2f}]")
+def _show_notes(console: Output, result: Evaluation) -> None:
+    from daco.evaluation.intervals import too_few_machines
+
+    console.write(f"In percent. {_MEANINGS.get(result.year or 0, _MEANING)}")
+    for row in result.systems.to_dict("records"):
+        if row["missing"]:
+            console.write(f"- {row['system']} has no scores for {', '.join(row['missing'])}.")
+    for note in (too_few_machines(result.systems["n_machines"].max()), *result.notes):
+        if note:
+            console.write(f"- {note}")
 
 
-def _percents(metrics: Mapping[str, float], columns: Mapping[str, str]) -> list[str]:
-    values = (metrics.get(column) for column in columns)
-    return ["-" if value is None else f"{value:.2f}" for value in values]
+def _print_table(console: Output, rows: Sequence[dict[Any, Any]], names: list[str]) -> None:
+    """Print columns of records, the first as text and others as numbers."""
+    table = new_table(names[:1], [_heading(name) for name in names[1:]])
+    for row in rows:
+        cells = [row[names[0]]]
+        for name in names[1:]:
+            value = row.get(name, float("nan"))
+            digits = 3 if name == "p_value" else 2
+            cells.append("-" if value != value else f"{value:.{digits}f}")
+        table.add_row(*map(Text, cells))
+    console.print(table, "")
+
+
+def _heading(name: str) -> str:
+    if name in _WORDS:
+        return _WORDS[name]
+    first, _, rest = name.partition("_")
+    return f"{_WORDS.get(first, first)}\n{_WORDS.get(rest, rest)}"

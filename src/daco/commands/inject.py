@@ -11,6 +11,10 @@ from daco.commands.embed import load_network
 from daco.commands.options import option, require_folder
 from daco.text import quantity
 
+Levels = Annotated[
+    list[float] | None, option("Use this fault level in dB. Repeat it for more levels.")
+]
+
 
 def inject(
     clips: shared.Clips,
@@ -22,11 +26,10 @@ def inject(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     per_domain: shared.PerDomain = 20,
-    level: Annotated[
-        list[float] | None, option("Use this fault level in dB. Repeat it for more.")
-    ] = None,
+    level: Levels = None,
     fault: shared.Faults = None,
     seed: shared.FaultSeed = 0,
+    machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
 ) -> None:
     """Add synthetic faults to normal recordings and embed both.
@@ -45,11 +48,11 @@ def inject(
     from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 
     console, errors = Output(), Output(stderr=True)
-    plan = Plan(tuple(fault or KINDS), tuple(level or LEVELS), seed)
+    plan = Plan(fault or KINDS, level or LEVELS, seed)
     policy = parse_channel(channel)
     require_folder(out)
     parquet_file(out)
-    table = read_clips(clips, domain_level=domain_level)
+    table = read_clips(clips, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
     chosen = choose_recordings(table, per_domain, seed)
     net, _ = load_network(errors, "+".join(backbone), "local", weights, device, precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,6 +57,15 @@ def require_folder(*paths: Location | None) -> None:
             raise InputError(f"{path.parent} is not a folder. Create it, or choose another file.")
 
 
+def parse_systems(given: Sequence[str]) -> dict[str, Path]:
+    """Paths of score tables by the names of systems, of options NAME=TABLE."""
+    pairs = [text.partition("=") for text in given]
+    named = {name: Path(path) for name, _, path in pairs}
+    if len(named) < len(pairs) or not all(name and path for name, _, path in pairs):
+        raise InputError(f"--system takes NAME=TABLE, each name once. Got {', '.join(given)}.")
+    return named
+
+
 def option(help: str, **settings: Any) -> Any:
     """An option with its help text."""
     return typer.Option(help=help, **settings)
@@ -96,12 +106,15 @@ Clips = Annotated[
     Location, location_argument("Read a folder of recordings, a DCASE data set or a manifest.")
 ]
 OutTable = Annotated[Location, location_option("Write this Parquet file.")]
-DomainLevel = Annotated[
+MachineLevel = Annotated[
     int | None,
     typer.Option(
-        help="Take domains from the subfolders at this level, by default 1. 0 means one domain.",
-        min=0,
+        help="Take machines from the subfolders at this level. 0 means one machine.", min=0
     ),
+]
+DomainLevel = Annotated[
+    int | None,
+    typer.Option(help="Take domains from subfolders at this level. 0 means one domain.", min=0),
 ]
 SessionBy = Annotated[
     str | None,
@@ -133,12 +146,18 @@ Backbones = Annotated[
 ]
 Weights = Annotated[Path | None, option("Use this checkpoint file instead of the downloaded one.")]
 Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
-Precision = Annotated[str, option("Compute in this precision: fp32, tf32 or bf16.")]
+Precision = Annotated[
+    str,
+    option(
+        "Compute in this precision: fp32, tf32 (GPUs) or bf16 (faster on GPUs and on CPUs with "
+        "bfloat16 instructions)."
+    ),
+]
 Readouts = Annotated[
     list[str] | None,
     typer.Option(
-        help="Use this readout of the network, such as mean, band or rdp-g4. Repeat it, or join "
-        "names with +, for more. Of several networks, name the network too, as in mn04-band."
+        help="Use this readout of the network, such as mean, band, rdp or layer9. Repeat it, or "
+        "join names with +, for more. Of several networks, name the network too, as in mn04-band."
     ),
 ]
 Channel = Annotated[

@@ -124,13 +124,15 @@ def _results(
     model: MachineModel, sources: Sequence[tuple[str, Location | None]], options: ScoreOptions
 ) -> Iterator[tuple[int, Verdict | Failed]]:
     """The number of sources so far with each verdict or failure."""
+    from daco.data.table import is_table
     from daco.detector.verdict import judge, judge_embeddings
     from daco.embedding.frontend import Listener
-    from daco.embedding.normals import clips_to_judge, is_table
 
     listener: Listener | None = None
     for done, (name, path) in enumerate(sources, start=1):
         if path is not None and is_table(path):
+            from daco.embedding.normals import clips_to_judge
+
             for verdict in judge_embeddings(
                 model, *clips_to_judge(path, model.frontend, model.readout)
             ):

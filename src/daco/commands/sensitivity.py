@@ -1,25 +1,26 @@
-"""``daco sensitivity``: from which fault level on a model notices it."""
+"""``daco sensitivity``: from which fault level on a model catches it."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, new_table, progress_bars
+from daco.commands.inject import Levels
 from daco.commands.options import Location, location_argument, option, require_folder
-from daco.errors import InputError
+from daco.errors import InputError, ModelError
 from daco.text import printable
 
 if TYPE_CHECKING:
-    from daco.synthetic.sensitivity import Sensitivity
+    import pandas as pd
 
-_COLUMNS = 8
-"""Levels that fit beside the names in 80 columns."""
+_COLUMNS = 8  # levels that fit beside the names in 80 columns
 
 
 def sensitivity(
@@ -32,10 +33,7 @@ def sensitivity(
         Path | None, typer.Option("--csv", help="Write all rates to this CSV file.")
     ] = None,
     picture: Annotated[Path | None, option("Draw the rates to this .png or .svg file.")] = None,
-    levels: Annotated[
-        str | None,
-        option("Use these fault levels in dB, such as -24,-12,0. The default has 3 dB steps."),
-    ] = None,
+    level: Levels = None,
     fault: shared.Faults = None,
     detect: Annotated[
         float, option("Count a fault as caught if this share of the recordings is caught.")
@@ -50,127 +48,102 @@ def sensitivity(
     """Measure which faults a model catches, by kind and level.
 
     daco adds synthetic faults to normal recordings and scores them. The level of a fault is
-    relative to the recording: at -20 dB it has a tenth of the amplitude. A fault is caught when
-    the clip is anomalous or outside the usual range of levels. If the model has a recording, daco
-    leaves it out of the model while it scores it.
+    relative to the recording: at -20 dB it has a tenth of the amplitude. The default levels are
+    -24 to 0 dB. A fault is caught when the clip is anomalous or outside the usual range of levels.
+    If the model has a recording, daco leaves it out of the model while it scores it.
 
     Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.data.sources import read_clips
     from daco.detector.model import MachineModel
     from daco.embedding.frontend import Listener
+    from daco.synthetic import sensitivity as tables
     from daco.synthetic.faults import ALL_KINDS
     from daco.synthetic.injection import Plan
-    from daco.synthetic.sensitivity import LEVELS, measure_sensitivity, require_frontend
 
     console, errors = Output(), Output(stderr=True)
-    decibels = LEVELS if levels is None else _parse_levels(levels)
-    Plan(tuple(fault or ALL_KINDS), decibels, seed)  # reports a mistake before any work
+    plan = Plan(fault or ALL_KINDS, level or tables.LEVELS, seed)
     require_folder(out, as_csv, picture)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"{picture}: The name of a picture must end in .svg or .png.")
+    if not 0 < detect <= 1:
+        raise InputError(f"--detect must be above 0 and at most 1. Got {detect!r}.")
     loaded = MachineModel.load(model)
-    require_frontend(loaded)
+    if loaded.frontend is None:
+        raise ModelError(
+            "This model was fitted on embeddings of your own, which daco cannot compute. Fit a "
+            "model on recordings to measure which faults it catches."
+        )
     loaded = loaded if rate is None else loaded.at_rate(rate)
-    table = read_clips(normals, domain_level=domain_level)
-    errors.notes(table.remarks)
+    clips = read_clips(normals, domain_level=domain_level)
+    errors.notes(clips.remarks)
     with errors.status("loading the network..."):
         listener = Listener(loaded.frontend, weights=weights, device=device)
     with interruptible("Nothing was written."), progress_bars(errors) as report:
-        result = measure_sensitivity(
-            loaded,
-            table,
-            listener,
-            kinds=fault or ALL_KINDS,
-            levels=decibels,
-            per_domain=per_domain,
-            detect=detect,
-            seed=seed,
-            progress=partial(report, "injecting"),
+        progress = partial(report, "injecting")
+        rates = tables.measure_sensitivity(
+            loaded, clips, listener, plan, per_domain=per_domain, progress=progress
         )
-    _show(console, result)
-    _write(console, result, out, as_csv, picture)
-
-
-def _show(console: Output, result: Sensitivity) -> None:
-    """Print the table of rates, the sentences about it, and what it rests on."""
-    console.write(result.machine, style="bold")
-    step = -(-len(result.levels) // _COLUMNS)
-    shown = list(result.levels)[::-1][::step][::-1]  # every so many, down from the highest
-    headings = ["by", "from", "none", *(f"{level:g}" for level in shown)]
-    table = new_table(["fault", "domain"], headings, pad_edge=False, show_edge=True)
-    table.columns[0].no_wrap, table.columns[1].overflow = True, "fold"
-    table.columns[4].style = "dim"
-    for kind in result.kinds:
-        table.add_section()
-        for at, domain in enumerate(result.domains):
-            level = result.caught_from(kind, domain)
-            rates = [result.false_alarm(domain)]
-            rates += [result.rate(kind, domain, each) for each in shown]
-            table.add_row(
-                kind if at == 0 else "",
-                escape(printable(domain)),
-                result.noticed_by(kind) if at == 0 else "",
-                "-" if level is None else f"{level:g}",
-                *(f"{100 * rate.share:.0f}" for rate in rates),
-            )
-    console.print(table)
-    clips = ", ".join(
-        f"{count} of {name}" for name, count in zip(result.domains, result.clips, strict=True)
-    )
-    known = ""
-    if result.in_model:
-        verbs = ("is", "was") if result.in_model == 1 else ("are", "were")
-        known = f"; {result.in_model} {verbs[0]} in the model and {verbs[1]} left out of it"
-    console.write(
-        "The table shows the percentage of recordings that the model catches, without a fault "
-        "(none) and at each fault level in dB relative to the recording. 'from' is the level from "
-        f"which it catches at least {100 * result.detect:g} %, 'by' tells whether the score or the "
-        f"usual range of levels catches them. Recordings: {clips}{known}. "
-        f"The model's false-alarm rate is {result.false_alarm_rate:g}."
-    )
-    for sentence in result.sentences():
-        console.write(sentence)
-    console.notes(result.warnings(), "warning")
-
-
-def _write(
-    console: Output,
-    result: Sensitivity,
-    out: Path | None,
-    as_csv: Path | None,
-    picture: Path | None,
-) -> None:
+    caught = tables.caught_from(rates, detect)
+    facts = {"machine": loaded.machine, "model_sha256": loaded.sha256, "seed": seed}
+    facts |= {"false_alarm_rate": loaded.false_alarm_rate, "detect": detect}
+    facts["sentences"] = tables.sentences(rates, detect)
+    facts["warnings"] = tables.warnings(rates, loaded, clips)
+    _show(console, rates, caught, facts)
     if out is not None:
-        from daco.experiments.study_tables import write_json
-
-        write_json(result.to_dict(), out)
-        console.write(f"all rates: {out}", wrap=False)
+        rows = {"caught_from": _records(caught), "rates": _records(rates)}
+        _write(console, out, json.dumps(facts | rows, indent=1, ensure_ascii=False) + "\n")
     if as_csv is not None:
-        import pandas as pd
-
-        from daco.files.atomic import atomic_write
-
-        with atomic_write(as_csv) as temporary:
-            pd.DataFrame(list(result.rows())).to_csv(temporary, index=False, lineterminator="\n")
-        console.write(f"all rates: {as_csv}", wrap=False)
+        _write(console, as_csv, rates.to_csv(index=False, lineterminator="\n"))
     if picture is not None:
         from daco.experiments.figures.models import plot_sensitivity
         from daco.experiments.figures.style import save_picture
 
-        save_picture(plot_sensitivity(result), picture)
+        figure = plot_sensitivity(rates, loaded.machine, loaded.false_alarm_rate, detect)
+        save_picture(figure, picture)
         console.write(f"picture: {picture}", wrap=False)
 
 
-def _parse_levels(text: str) -> tuple[float, ...]:
-    """Numbers separated by commas.
+def _show(
+    console: Output, rates: pd.DataFrame, caught: pd.DataFrame, facts: dict[str, Any]
+) -> None:
+    """Print the table of rates, the sentences about it, and what it rests on."""
+    levels = sorted(rates["level_db"].dropna().unique(), reverse=True)
+    levels = levels[:: -(-len(levels) // _COLUMNS)][::-1]  # every so many, down from the highest
+    headings = ["by", "from", "none", *(f"{each:g}" for each in levels)]
+    table = new_table(["fault", "domain"], headings, pad_edge=False, show_edge=True)
+    table.columns[0].no_wrap, table.columns[1].overflow = True, "fold"
+    for fault, domain, from_db, _, by in caught.itertuples(index=False, name=None):
+        own = rates[rates["fault"].isin(["", fault]) & (rates["domain"] == domain)]
+        shares = own.loc[own["level_db"].isin([None, *levels]), "rate"]
+        start = "-" if from_db != from_db else f"{from_db:g}"
+        cells = [f"{100 * share:.0f}" for share in shares]
+        table.add_row(fault, escape(printable(domain)), by, start, *cells)
+    clean = rates[rates["fault"] == ""]
+    counts = [f"{n} of {name}" for name, n in zip(clean["domain"], clean["clips"], strict=True)]
+    console.write(facts["machine"], style="bold")
+    console.print(table)
+    console.write(
+        "Percentage of recordings that are caught, without a fault (none) and at each level in dB "
+        f"relative to the recording; 'from' is the level from which at least "
+        f"{100 * facts['detect']:g} % are caught, 'by' whether the score or the usual range of "
+        f"levels catches them. Recordings: {', '.join(counts)}, of which "
+        f"{clean['in_model'].sum()} are in the model and were left out of it. The model's "
+        f"false-alarm rate is {facts['false_alarm_rate']:g}."
+    )
+    for sentence in facts["sentences"]:
+        console.write(sentence)
+    console.notes(facts["warnings"], "warning")
 
-    >>> _parse_levels("-24, -12,0")
-    (-24.0, -12.0, 0.0)
-    """
-    try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise InputError(
-            f"Give --levels in dB, separated by commas, such as -24,-12,0. Got {text!r}."
-        ) from None
+
+def _records(table: pd.DataFrame) -> Any:
+    """The rows of a table as plain JSON."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
+
+
+def _write(console: Output, path: Path, text: str) -> None:
+    from daco.files.atomic import atomic_write
+
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(text.encode())
+    console.write(f"all rates: {path}", wrap=False)

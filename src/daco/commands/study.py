@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -11,18 +12,12 @@ from rich.table import Table
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, new_table, progress_bars
 from daco.commands.options import Location, location_option, option
-from daco.errors import InputError
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
 
-_SHORT = {
-    " on evaluation normals": " on eval",
-    "label-free veto": "label-free",
-    "both vetoes": "both",
-}
-"""Parts of the names of rules, as they fit a terminal."""
+_SETS = {"dev": "development", "eval": "evaluation"}
 
 
 def study(
@@ -35,183 +30,137 @@ def study(
         Location | None, location_option("Use these embeddings of evaluation machines.")
     ] = None,
     truth: shared.Truth = None,
-    baselines: Annotated[
-        list[Path] | None,
-        option("Compare with score files in this folder. Repeat it for more systems."),
-    ] = None,
     grid: shared.Grid = "51",
     system: Annotated[
         list[str] | None,
-        option("Add the scores of this system to the grid, as NAME=PATH. Repeat it for more."),
+        option(
+            "Add the scores of another system, as NAME=TABLE. Repeat it for more.",
+            metavar="NAME=TABLE",
+        ),
     ] = None,
     faults: Annotated[
         list[Location] | None,
         location_option("Use this table of daco inject for the veto. Repeat it for more."),
     ] = None,
-    veto: Annotated[
+    rule: Annotated[
         str,
-        option(
-            "Exclude configurations by dev scores (dev), without labels (faults), or by both. "
-            "The paper's own choice is paper."
-        ),
-    ] = "both",
-    readout: Annotated[
+        option("Choose by this rule: guarded, label-free, paper, criterion or dev."),
+    ] = "guarded",
+    decide: Annotated[
         list[str] | None,
-        option(
-            "Use this readout, or several joined with +. Repeat it to compare. The default is the "
-            "first of the table."
-        ),
+        option("Compute p-values of this configuration, too, or of all. Repeat it for more."),
+    ] = None,
+    readout: Annotated[
+        str | None,
+        option("Use this readout, or several joined with +. The default is the first."),
     ] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
     false_alarm_rate: Annotated[
-        float, option("Set thresholds for this false-alarm rate.")
+        float, option("Decide for this false-alarm rate.")
     ] = shared.FALSE_ALARM_RATE,
     workers: shared.Processes = None,
-    scores: Annotated[
-        list[str] | None,
-        option("Write score files of this configuration: chosen, all, blend, or a name."),
-    ] = None,
     report: Annotated[bool, option("Write the report.")] = True,
+    export: Annotated[
+        Path | None, option("Write figures and tables for a publication to this folder.")
+    ] = None,
     engine: shared.Engine = "local",
     address: shared.Address = None,
 ) -> None:
     """Evaluate a grid of configurations, choose one, and report how far to trust the choice.
 
-    The choice never uses evaluation labels; only the metrics do. A veto excludes configurations
-    that detect nothing, either by their dev scores or, without labels, by the pseudo-anomalies
-    that they miss. The report shows both. After an interruption the same command continues.
+    The choice never uses evaluation labels; only the metrics do. By default it excludes what
+    detects too little, by dev scores and, without labels, by the pseudo-anomalies that it misses.
+    The report also compares the other scorers of the paper. After an interruption the same command
+    continues.
     """
-    from daco.commands.compare import show_comparison
-    from daco.experiments.compare import compare_runs
-    from daco.experiments.result import StudyResult
-    from daco.experiments.run import study as run_study
-    from daco.files.remote import require_local
+    from daco.experiments.study import study as run_study
 
-    console, errors = Output(), Output(stderr=True)
-    results = require_local(out, "A study")
-    wanted = list(dict.fromkeys(scores or ()))
-    names = list(dict.fromkeys(readout or [""]))
-    folders = {name: results / name if len(names) > 1 else results for name in names}
-    for name, folder in folders.items():
-        advice = "Finished machines are kept; the same command continues."
-        with interruptible(advice), progress_bars(errors) as progress:
-            result = run_study(
-                dev,
-                eval,
-                truth=truth,
-                baselines=baselines or (),
-                grid=grid,
-                systems=_systems(system or []),
-                faults=faults or (),
-                veto=veto,
-                decide=[each for each in wanted if each != "chosen"],
-                readout=name or None,
-                out=folder,
-                seed=seed,
-                n_splits=splits,
-                false_alarm_rate=false_alarm_rate,
-                workers=workers,
-                engine=engine,
-                address=address,
-                progress=progress,
-            )
-        _write_scores(result, wanted, false_alarm_rate)
-        page = None
-        if report:
-            with errors.status("drawing the report..."):
-                page = result.report()
-        show_study(console, result, page)
-    if len(folders) > 1:
-        comparison = compare_runs({name: StudyResult.read(at) for name, at in folders.items()})
-        comparison.write(results / "comparison")
-        show_comparison(console, comparison)
+    errors = Output(stderr=True)
+    advice = "Finished machines are kept; the same command continues."
+    with interruptible(advice), progress_bars(errors) as progress:
+        result = run_study(
+            dev,
+            eval,
+            truth=truth,
+            grid=grid,
+            systems=shared.parse_systems(system or []),
+            faults=faults or (),
+            rule=rule,
+            decide=decide or (),
+            baselines=report or export is not None,
+            readout=readout,
+            out=str(out),
+            seed=seed,
+            n_splits=splits,
+            false_alarm_rate=false_alarm_rate,
+            workers=workers,
+            engine=engine,
+            address=address,
+            progress=progress,
+        )
+    written = {}
+    if report:
+        with errors.status("drawing the report..."):
+            written["report"] = result.report()
+    if export is not None:
+        result.export(export)
+        written["figures and tables"] = export
+    show_study(Output(), result)
+    for what, path in written.items():
+        Output().write(f"{what}: {path}", wrap=False)
 
 
-def show_study(console: Output, result: StudyResult, page: Path | None) -> None:
-    """Print the choice, the pick of every rule, what is missing, and the path of the report."""
-    from daco.experiments.veto import ROLES
-
-    chosen = result.selection["chosen"]
-    sizes = result.per_machine.groupby("split", sort=False)["machine"].nunique()
-    counts = [quantity(int(n), f"{ROLES[str(s)]} machine") for s, n in sizes.items()]
+def show_study(console: Output, result: StudyResult) -> None:
+    """Print what every rule picks and scores, the choice with its reason, and cautions."""
+    rules = result.rules()
+    console.print(_rules_table(rules))
+    console.write(_what_intervals_are_over(rules))
+    choice = result.run["choice"]
+    machines = result.clips.drop_duplicates(["set", "machine", "section"])
+    sizes = machines.groupby("set", sort=False)["machine"].nunique()
+    counts = [quantity(int(n), f"{_SETS[str(each)]} machine") for each, n in sizes.items()]
     console.print(
-        f"[bold]{escape(chosen['config'])}[/bold] was chosen by {chosen['rule']} among "
-        f"{quantity(len(result.grid), 'configuration')} on {' and '.join(counts)}."
+        f"\n[bold]{escape(choice['config'])}[/bold] was chosen by the rule {choice['rule']} among "
+        f"{quantity(len(result.candidates), 'configuration')} on {' and '.join(counts)}:"
     )
-    console.write(chosen["reason"])
-    if resamples := result.selection.get("resamples"):
-        share = f"{resamples['agreement']:.0%} of {quantity(resamples['n'], 'resample')}"
-        console.write(f"{share} of splits and clips pick it.")
-    console.notes(result.selection.get("warnings") or (), "warning")
-    console.print(_rules_table(result))
-    for sentence in _veto_lines(result):
-        console.write(sentence)
-    console.notes(result.missing, "missing")
-    if page is not None:
-        console.write(f"report: {page}", wrap=False)
+    console.write(f"{choice['reason']}.")
+    if excluded := choice["vetoed"]:
+        console.write(f"Vetoes exclude {name_list(excluded, 3)}.")
+    console.notes(choice["warnings"], "warning")
+    console.notes(result.run["notes"])
 
 
-def _rules_table(result: StudyResult) -> Table:
-    table = new_table(
-        ["rule", "picks"],
-        ["crit\ndev", "crit\neval", "score\ndev", "score\neval"],
-        title="\nThe pick of each rule, with its criterion and official score (%)",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-    )
-    table.columns[0].overflow = "ellipsis"
-    digits = {"crit_dev": 3, "crit_eval": 3, "dev_omega": 2, "eval_omega": 2}
-    for row in result.selection["rows"]:
-        rule = row["rule"]
-        for long, short in _SHORT.items():
-            rule = rule.replace(long, short)
-        cells = ["-" if row[name] is None else f"{row[name]:.{n}f}" for name, n in digits.items()]
-        if row.get("eval_sd") is not None:
-            cells[-1] += f" ± {row['eval_sd']:.1f}"
-        each_its_own = "one for each" if "machine" in row["rule"] else "-"
-        table.add_row(rule, row["config"] or each_its_own, *cells)
+def _rules_table(rules: Any) -> Table:
+    """Rules below each other, their scores with intervals."""
+    sets = [each for each in _SETS if rules[f"{each}_score"].notna().any()]
+    table = new_table(["rule", "picks"], [f"{each} score" for each in sets])
+    for row in rules.to_dict("records"):
+        cells = [_score(row, each) for each in sets]
+        table.add_row(row["rule"], row["configuration"] or "(mean of all)", *cells)
     return table
 
 
-def _veto_lines(result: StudyResult) -> list[str]:
-    """What each of the two vetoes excludes, whichever of them was used."""
-    lines = []
-    dev, label_free = result.selection.get("veto"), result.selection.get("label_free_veto")
-    if dev is not None:
-        lines.append(f"The dev-score veto excludes {name_list(dev['removed'], 3) or 'nothing'}.")
-    if label_free is not None:
-        effect = f"excludes {name_list(label_free['cut'], 3) or 'nothing'}"
-        effect = "abstains" if label_free["limit"] is None else effect
-        lines.append(f"The label-free veto ({label_free['basis']}) {effect}.")
-    return lines
+def _score(row: dict[str, Any], which: str) -> str:
+    """A score with its interval; nan is unknown."""
+    value, low, high = (row[f"{which}_{name}"] for name in ("score", "low", "high"))
+    if isnan(value):
+        return "-"
+    interval = "" if low is None or isnan(low) else f" [{low:.1f}, {high:.1f}]"
+    return f"{value:.1f}{interval}"
 
 
-def _systems(given: list[str]) -> dict[str, str]:
-    """Paths of score tables by the names of systems."""
-    pairs = [text.partition("=") for text in given]
-    named = {name: path for name, _, path in pairs}
-    if len(named) < len(pairs) or not all(path for *_, path in pairs):
-        raise InputError(f"--system takes NAME=PATH, each name once. Got {name_list(given)}.")
-    return named
+def _what_intervals_are_over(rules: Any) -> str:
+    from daco.evaluation.intervals import too_few_machines
 
-
-def _write_scores(result: StudyResult, wanted: list[str], rate: float) -> None:
-    from daco.experiments.submission import write_machine_scores
-
-    groups = {
-        "chosen": [result.selection["chosen"]["config"]],
-        "all": result.grid["config"].tolist(),
+    columns = {"dev": "n_dev_machines", "eval": "n_machines"}
+    known = {
+        each: int(rules[column].max())
+        for each, column in columns.items()
+        if rules[f"{each}_score"].notna().any()
     }
-    configs = list(dict.fromkeys(c for name in wanted for c in groups.get(name, [name])))
-    assert result.folder is not None
-    # A challenge asks for one folder that has no development machines in it.
-    submitted = "eval" if (result.per_machine["split"] == "eval").any() else "dev"
-    for machine in result.machine_scores() if configs else ():
-        for config in configs:
-            kind = "scores" if machine.split == submitted else "scores_dev"
-            folder = result.folder / kind / config
-            folder.mkdir(parents=True, exist_ok=True)
-            write_machine_scores(folder, machine, config, rate)
+    if not known:
+        return "No machine has complete labels, so there are no scores."
+    listed = " and ".join(f"{n} {each}" for each, n in known.items())
+    text = f"Official scores in percent, with 95 % intervals over machines ({listed})."
+    return f"{text} {too_few_machines(min(known.values())) or ''}".strip()

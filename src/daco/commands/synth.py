@@ -23,7 +23,8 @@ class Split(StrEnum):
 def synth(
     directory: Annotated[Path, argument("Write to this folder. daco creates it.")],
     machine: Annotated[
-        list[str] | None, option("Make this machine, by default all. Repeat it for more.")
+        list[str] | None,
+        option("Make this machine: bearing, fan, motor or valve. Repeat it; by default all."),
     ] = None,
     year: Annotated[int, option("Use the layout of this year, 2023 to 2026 (stereo).")] = 2025,
     split: Annotated[
@@ -32,9 +33,6 @@ def synth(
     source: Annotated[int, option("Write this many source normals per machine.")] = 990,
     target: Annotated[int, option("Write this many target normals per machine.")] = 10,
     test: Annotated[int, option("Write this many test clips per machine, a multiple of 4.")] = 200,
-    supplemental: Annotated[
-        int, option("Write this many clips of the machine or the noise alone (2025).")
-    ] = 0,
     seconds: Annotated[float, option("Set the length of a clip in seconds.")] = 10.0,
     sample_rate: Annotated[int, option("Set the sample rate in Hz.")] = 16000,
     severity: Annotated[float, option("Set how clear faults are: 0 none, 1 faint, 3 clear.")] = 1.0,
@@ -43,21 +41,20 @@ def synth(
 ) -> None:
     """Write recordings of synthetic machines, with faults and a domain shift, in DCASE layout.
 
-    The same options give the same files. The defaults give the size of the real data sets (3 GB)
-    and take minutes. For a quick look, use --source 200 --test 80 --seconds 5.
+    The same options give the same files. The defaults give clips as the real data sets have them
+    (1.5 GB) and take minutes. For a quick look, use --source 200 --test 80 --seconds 5.
     """
-    from daco.synthetic.factory import synth_factory
+    from daco.synthetic.factory import MACHINES, synth_factory
 
     with progress_bars(Output(stderr=True)) as report:
         names = synth_factory(
             directory,
-            machines=machine,
+            machines=machine or MACHINES,
             year=year,
             split=split.value,
             n_source=source,
             n_target=target,
             n_test=test,
-            n_supplemental=supplemental,
             seconds=seconds,
             sample_rate=sample_rate,
             severity=severity,
@@ -65,6 +62,6 @@ def synth(
             workers=workers,
             progress=partial(report, "recording"),
         )
-    clips = quantity(len(names) * (source + target + test + supplemental), "clip")
+    clips = quantity(len(names) * (source + target + test), "clip")
     machines = f"{quantity(names, 'machine')} ({', '.join(names)})"
     Output().write(f"{clips} of {seconds:g} s from {machines} in {directory}.")

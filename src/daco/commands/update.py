@@ -54,7 +54,7 @@ def update(
     ] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
-    on_error: shared.OnErrorOption = OnError.fail,
+    on_error: shared.OnErrorOption = OnError.skip,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
 ) -> None:
@@ -198,10 +198,9 @@ def gather_normals(
     session_by: str | None,
 ) -> NormalsByMachine:
     """New normals of a table or of recordings, embedded as those of a model."""
-    from daco.data.table import EmbeddingTable
+    from daco.data.table import EmbeddingTable, is_table
     from daco.embedding.frontend import Listener
     from daco.embedding.normals import (
-        is_table,
         normals_of_recordings,
         normals_of_table,
         readout_for,
@@ -241,7 +240,8 @@ def normals_of_machine(model: MachineModel, gathered: NormalsByMachine) -> Norma
     if len(names) > 1:
         raise DataError(
             f"The new clips belong to {len(names)} machines ({name_list(names)}), and none of them "
-            f"is {model.machine!r}. Give the clips of one machine."
+            f"is {model.machine!r}. Give the clips of one machine; if the folders are operating "
+            "conditions, use --domain-level 1."
         )
     return gathered.machines[0]
 

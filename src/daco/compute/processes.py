@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import islice
@@ -84,6 +84,19 @@ def worker_pool(
             while True:
                 pool._work_ids.get_nowait()
         pool.shutdown(wait=True, kill_workers=True)
+
+
+@contextmanager
+def worker_threads(count: int) -> Iterator[Executor]:
+    """Start threads of this process for work that NumPy does outside the interpreter."""
+    from threadpoolctl import threadpool_limits
+
+    pool = ThreadPoolExecutor(count, thread_name_prefix="daco-work")
+    try:
+        with threadpool_limits(1):
+            yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def workers_for(machines: int, workers: int | None, engine: str) -> int | None:

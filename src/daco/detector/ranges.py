@@ -7,14 +7,16 @@ reason, for instance a stopped machine or a moved microphone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.backbones.levels import QUANTITIES
-from daco.embedding.normals import Normals
 from daco.embedding.provenance import Frontend
+
+if TYPE_CHECKING:
+    from daco.embedding.normals import Normals
 
 NORMAL, ANOMALOUS = "normal", "anomalous"
 OFF, OUT_OF_RANGE, RECORDER_FAULT = "off", "out of range", "recorder fault"

@@ -1,7 +1,8 @@
-"""Evaluation: official metrics, statistics over machines, score files.
+"""Evaluation: official metrics, statistics over machines, scores of any system.
 
-Read `metrics` first: AUC, partial AUC and the official score of the challenge. `statistics` has
-rank correlations and permutation tests, `intervals` the jackknife and the bootstraps. `scorefiles`
-reads and writes the challenge's files and assigns their rows to clips, `score_tables` reads tables
-of other systems' scores, `evaluate` scores a system from its files, and `results` holds its scores.
+Read `metrics` first: AUC, partial AUC and the rules of the years. `official` computes metrics,
+official scores and their intervals from one table of clips. `statistics` and `intervals` have rank
+correlations, permutation tests, jackknife and bootstraps. `scorefiles` reads and writes the files
+of the challenge, `system_scores` the scores of any system; `truth` matches them to labels and
+`evaluate` measures them.
 """

@@ -1,13 +1,14 @@
-"""Intervals: of a share, over machines (jackknife), over families, machines and clips (bootstrap).
+"""95 % intervals: of a share, over machines (jackknife), over families, machines and clips.
 
-Machines are few: intervals over them have the reach of Student's t distribution, and
-`larger_than_chance` is False below five machines.
+Machines are few: intervals over them have the reach of Student's t distribution, and no difference
+on fewer than five machines is called larger than chance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,10 +16,10 @@ from numpy.typing import ArrayLike
 from daco.errors import InputError
 from daco.evaluation.metrics import EPSILON, grid_metrics, harmonic_mean
 from daco.evaluation.statistics import (
+    Seed,
     centred_ranks,
     family_codes,
     machine_costs,
-    paired,
     row_correlations,
     same_machines,
     spearman,
@@ -26,25 +27,11 @@ from daco.evaluation.statistics import (
 from daco.validation import Float64s, Indices, finite_array, require_whole
 
 FEWEST_MACHINES = 5
-"""With fewer machines no difference is called larger than chance."""
 
 
 def share_interval(count: int, n: int) -> tuple[float, float]:
     """Compute the exact 95 % interval of a share ``count / n``; (0, 1) if n is 0.
 
-    Parameters
-    ----------
-    count, n : int
-        Successes and trials.
-
-    Returns
-    -------
-    tuple of two floats
-        Limits between 0 and 1.
-
-    Examples
-    --------
-    >>> from daco.evaluation.intervals import share_interval
     >>> [round(end, 2) for end in share_interval(10, 10)]
     [0.69, 1.0]
     """
@@ -56,13 +43,27 @@ def share_interval(count: int, n: int) -> tuple[float, float]:
     return float(ends.low), float(ends.high)
 
 
+def too_few_machines(n_machines: int) -> str | None:
+    """The caution about differences on fewer than five machines, else None."""
+    if n_machines >= FEWEST_MACHINES:
+        return None
+    are = "1 machine is" if n_machines == 1 else f"{n_machines} machines are"
+    return f"{are} too few to tell a difference from chance."
+
+
+def t_quantiles(n: Any) -> Any:
+    """How many standard errors 95 % intervals from n values reach to each side; nan below two."""
+    from scipy.special import stdtrit
+
+    return stdtrit(n - 1, 0.975)
+
+
 @dataclass(frozen=True)
 class Jackknife:
     """A difference of official scores, and how much it depends on single machines.
 
-    ``low`` and ``high`` are ``delta`` -+ t ``se``: a 95 % interval with the quantile of Student's
-    t distribution with n - 1 degrees of freedom, for n machines. ``loo_low`` and ``loo_high`` are
-    the range of the difference when each machine in turn is left out.
+    ``low`` and ``high`` are ``delta`` -+ t ``se`` with Student's t. ``loo_low`` and ``loo_high``
+    are the range of the difference when each machine in turn is left out.
     """
 
     delta: float
@@ -73,52 +74,31 @@ class Jackknife:
     loo_high: float
     n_machines: int
 
-    @property
-    def published_interval(self) -> tuple[float, float]:
-        """The paper's formula, ``delta`` -+ 1.96 ``se``: too narrow for few machines."""
-        return self.delta - 1.96 * self.se, self.delta + 1.96 * self.se
-
 
 @dataclass(frozen=True)
 class Interval:
     """A 95 % bootstrap interval, with the ``estimate`` from the data themselves.
 
-    ``draws`` has the statistic of each draw for which it is defined. The other ``n_undefined``,
-    such as the correlation of a constant, are left out. Without any draw the ends are nan.
+    ``draws`` has the statistic of each draw for which it is defined: the correlation of a constant
+    is left out. Without any draw the ends are nan.
     """
 
     estimate: float
     low: float
     high: float
     draws: Float64s = field(repr=False, compare=False)
-    n_undefined: int = 0
-
-    @property
-    def published_interval(self) -> tuple[float, float]:
-        """The paper's formula, the plain percentiles of the draws: too narrow for few machines."""
-        return _percentiles(self.draws, 0.025)
 
 
-def machine_jackknife(
-    first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False
-) -> Jackknife:
+def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
     """Compute the official score of `first` minus `second`, and its jackknife error.
 
     Parameters
     ----------
     first, second : array-like of shape (n_machines, n_quantities)
-        AUC source, AUC target and pAUC of two systems on the same machines in the same
-        order; the result is in their unit.
-    arithmetic : bool, default=False
-        Whether the score is the arithmetic mean, as in 2020, and not the harmonic one.
-
-    Returns
-    -------
-    Jackknife
+        Metrics of two systems on the same machines in the same order; the result is in their unit.
 
     Examples
     --------
-    >>> from daco.evaluation.intervals import machine_jackknife
     >>> better = [[70, 60, 55], [80, 50, 52], [66, 61, 58]]
     >>> worse = [[72, 50, 54], [81, 40, 51], [68, 55, 57]]
     >>> result = machine_jackknife(better, worse)
@@ -126,105 +106,41 @@ def machine_jackknife(
     (3.82, -0.38, 8.02)
     """
     one, two = same_machines(first, second)
-    n = len(one)
-    if n < 2:
+    if (n := len(one)) < 2:
         raise InputError("machine_jackknife leaves machines out one by one: give at least two.")
-    rest = 1.0 - np.eye(n)
-    if arithmetic:
-        left_out = rest @ (one - two).mean(axis=1) / (n - 1)
-        delta = float(one.mean() - two.mean())
-    else:
-        left_out = (n - 1) * (1 / (rest @ machine_costs(one)) - 1 / (rest @ machine_costs(two)))
-        delta = float(harmonic_mean(one) - harmonic_mean(two))
+    delta = float(harmonic_mean(one) - harmonic_mean(two))
+    rest = [np.arange(n) != machine for machine in range(n)]
+    left_out = np.array([harmonic_mean(one[each]) - harmonic_mean(two[each]) for each in rest])
     se = float(np.sqrt((n - 1) * left_out.var()))
-    reach = t_quantile(n) * se
+    reach = float(t_quantiles(n)) * se
     ends = delta - reach, delta + reach
     return Jackknife(delta, se, *ends, float(left_out.min()), float(left_out.max()), n)
 
 
-def score_interval(metrics: ArrayLike, *, arithmetic: bool = False) -> tuple[float, float] | None:
-    """Compute the 95 % interval of an official score over machines; None for one machine.
-
-    The interval is that of `machine_jackknife` on metrics in percent, cut at 0 and 100.
-
-    Parameters
-    ----------
-    metrics : array-like of shape (machines, metrics)
-        In percent.
-    arithmetic : bool
-        Whether the score is the arithmetic mean, as in 2020.
-
-    Returns
-    -------
-    tuple of two floats, or None
-
-    Examples
-    --------
-    >>> low, high = score_interval([[70, 60, 55], [80, 50, 52], [66, 61, 58]])
-    >>> round(low, 1), round(high, 1)
-    (55.3, 65.0)
-    """
-    values = finite_array(metrics, "metrics", 2)
-    if len(values) < 2:
-        return None
-    # Against a system of 100 % on every machine, the difference is the score less 100.
-    perfect = np.full_like(values, 100.0)
-    difference = machine_jackknife(values, perfect, arithmetic=arithmetic)
-    return max(0.0, 100 + difference.low), min(100.0, 100 + difference.high)
-
-
-def larger_than_chance(low: float, high: float, n_machines: int) -> bool:
-    """Whether an interval excludes zero and was measured on at least five machines."""
-    return n_machines >= FEWEST_MACHINES and not low <= 0 <= high
-
-
-def too_few_machines(n_machines: int) -> str | None:
-    """The caution about differences on fewer than five machines, else None."""
-    if n_machines >= FEWEST_MACHINES:
-        return None
-    are = "1 machine is" if n_machines == 1 else f"{n_machines} machines are"
-    return f"{are} too few to tell a difference from chance."
-
-
-def t_quantile(n: int) -> float:
-    """How many standard errors a 95 % interval from n values reaches to each side."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(n - 1, 0.975))
-
-
 def family_block_bootstrap(
-    x: ArrayLike,
-    y: ArrayLike,
-    families: ArrayLike,
-    *,
-    n_draws: int = 5000,
-    seed: int | np.random.Generator = 0,
+    x: ArrayLike, y: ArrayLike, families: ArrayLike, n_draws: int = 5000, seed: Seed = 0
 ) -> Interval:
     """Compute Spearman's correlation over configurations, by resampling whole families.
 
-    Configurations of one family are near copies of each other and are drawn together.
+    Configurations of one family are near copies of each other and are drawn together, which
+    :func:`scipy.stats.bootstrap` cannot do.
 
     Parameters
     ----------
-    x, y : array-like of shape (n,)
-        Predictor and score of each configuration; for a criterion pass ``-criterion``.
-    families : array-like of shape (n,)
-        The family of each configuration (:attr:`daco.method.config.ScoreConfig.family`).
+    x, y, families : array-like of shape (n,)
+        Predictor, score and family of each configuration; for a criterion pass ``-criterion``.
     n_draws, seed
         Number of draws, and seed or generator of the random numbers.
 
     Examples
     --------
-    >>> from daco.evaluation.intervals import family_block_bootstrap
     >>> interval = family_block_bootstrap(
     ...     [1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5], ["a", "a", "b", "b", "c", "c"], seed=1
     ... )
     >>> round(interval.estimate, 3), round(interval.high, 3)
     (0.886, 1.0)
     """
-    first, second = paired(x, y)
-    codes = family_codes(families, len(first))
+    first, second, codes = family_codes(x, y, families)
     n_families = int(codes.max()) + 1
     drawn = _multiplicities(np.random.default_rng(seed), n_draws, n_families)
     weights = drawn[:, codes]
@@ -241,11 +157,7 @@ def family_block_bootstrap(
 
 
 def machine_bootstrap(
-    criterion: ArrayLike,
-    metrics: ArrayLike,
-    *,
-    n_draws: int = 5000,
-    seed: int | np.random.Generator = 0,
+    criterion: ArrayLike, metrics: ArrayLike, n_draws: int = 5000, seed: Seed = 0
 ) -> Interval:
     """Compute the rank correlation of ``-criterion`` and official score, by resampling machines.
 
@@ -258,19 +170,8 @@ def machine_bootstrap(
     criterion : array-like of shape (n_dev_machines, n_configs)
         Smaller is better; the sign is turned here.
     metrics : array-like of shape (n_eval_machines, n_configs, n_quantities)
-        AUC source, AUC target and pAUC. :func:`daco.experiments.grid_table.pivot_machines` makes
-        both arrays from a per-machine table.
     n_draws, seed
         Number of draws, and seed or generator of the random numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.evaluation.intervals import machine_bootstrap
-    >>> rng = np.random.default_rng(0)
-    >>> interval = machine_bootstrap(rng.random((7, 5)), rng.uniform(50, 90, (8, 5, 3)))
-    >>> -1 <= interval.low <= interval.high <= 1
-    True
     """
     balance, scores = finite_array(criterion, "criterion", 2), finite_array(metrics, "metrics", 3)
     if balance.shape[1] != scores.shape[1]:
@@ -296,9 +197,8 @@ def clip_bootstrap(
     second: Mapping[str, ArrayLike],
     labels: Mapping[str, ArrayLike],
     domains: Mapping[str, ArrayLike],
-    *,
     n_draws: int = 2000,
-    seed: int | np.random.Generator = 0,
+    seed: Seed = 0,
 ) -> Interval:
     """Compute the official score of `first` minus `second` in percent, by resampling test clips.
 
@@ -307,31 +207,14 @@ def clip_bootstrap(
 
     Parameters
     ----------
-    first, second : mapping of machine to array-like of shape (n_clips,)
-        Anomaly scores of two systems, higher = more anomalous.
-    labels, domains : mapping of machine to array-like of shape (n_clips,)
-        1 for an anomaly and 0 for a normal clip; the domain of each clip.
+    first, second, labels, domains : mapping of machine to array-like of shape (n_clips,)
+        Scores of two systems; 1 for an anomaly and 0 for a normal clip; the clips' domains.
     n_draws, seed
         Number of draws, and seed or generator of the random numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.evaluation.intervals import clip_bootstrap
-    >>> label, domain = np.tile([0, 1], 20), np.repeat(["source", "target"], 20)
-    >>> noise = np.random.default_rng(0).normal(size=(2, 40))
-    >>> interval = clip_bootstrap(
-    ...     {"fan": label * 2 + noise[0]}, {"fan": noise[1]}, {"fan": label}, {"fan": domain}
-    ... )
-    >>> interval.estimate > 0 and interval.low < interval.estimate < interval.high
-    True
     """
-    for name, given in {"second": second, "labels": labels, "domains": domains}.items():
+    for given in (second, labels, domains):
         if differing := sorted(set(first) ^ set(given)):
-            raise InputError(
-                f"All arguments must hold the same machines. {differing[0]!r} is only in one of "
-                f"'first' and {name!r}."
-            )
+            raise InputError(f"All arguments must hold the same machines, also {differing[0]!r}.")
     if not first:
         raise InputError("There is no machine. Pass the scores of at least one.")
     rng = np.random.default_rng(seed)
@@ -339,20 +222,17 @@ def clip_bootstrap(
     n_metrics = 0
     for machine in first:
         truth = labels[machine], domains[machine]
-        systems = []
-        for scores in (first[machine], second[machine]):
-            try:
-                systems.append(finite_array(scores, "scores", 1))
-                grid_metrics(systems[-1][:, None], *truth)
-            except InputError as error:
-                raise InputError(f"Machine {machine!r}: {error}") from None
+        try:
+            pair: Any = [first[machine], second[machine]]
+            systems = finite_array(pair, "scores", 2)
+            n_metrics += grid_metrics(systems.T, *truth).values.shape[1]
+        except InputError as error:
+            raise InputError(f"Machine {machine!r}: {error}") from None
         taken = _stratified_picks(rng, n_draws, *truth)
         for system, scores in enumerate(systems):
             # A draw has the labels and domains of the clips as they are: one more configuration.
-            drawn = np.column_stack([scores, scores[taken].T])
-            metrics = grid_metrics(drawn, *truth).values
-            costs[system] += (1 / np.maximum(metrics, EPSILON)).sum(axis=1)
-        n_metrics += metrics.shape[1]
+            drawn = grid_metrics(np.column_stack([scores, scores[taken].T]), *truth).values
+            costs[system] += (1 / np.maximum(drawn, EPSILON)).sum(axis=1)
     differences = 100 * n_metrics * (1 / costs[0] - 1 / costs[1])
     return _interval(float(differences[0]), differences[1:])
 
@@ -383,17 +263,9 @@ def _multiplicities(rng: np.random.Generator, n_draws: int, size: int) -> Float6
 
 def _interval(estimate: float, values: Float64s, n: int = 1) -> Interval:
     """Percentiles of the draws, expanded where they are draws of n machines."""
+    from scipy.special import ndtr
+
     draws = values[~np.isnan(values)]
-    tail = 0.025
-    if n > 1:
-        from scipy.special import ndtr
-
-        tail = float(ndtr(-np.sqrt(n / (n - 1)) * t_quantile(n)))
-    return Interval(estimate, *_percentiles(draws, tail), draws, len(values) - len(draws))
-
-
-def _percentiles(draws: Float64s, tail: float) -> tuple[float, float]:
-    if not len(draws):
-        return float("nan"), float("nan")
-    low, high = np.quantile(draws, [tail, 1 - tail]).tolist()
-    return low, high
+    tail = float(ndtr(-np.sqrt(n / (n - 1)) * t_quantiles(n))) if n > 1 else 0.025
+    ends = np.quantile(draws, [tail, 1 - tail]) if len(draws) else np.full(2, np.nan)
+    return Interval(estimate, float(ends[0]), float(ends[1]), draws)

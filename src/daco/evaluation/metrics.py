@@ -8,7 +8,6 @@ fractions, computed as the challenge's evaluator computes them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,17 +33,37 @@ class GridMetrics(NamedTuple):
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class FprCoverage:
-    """The false-positive rate of each domain at the threshold for a nominal rate, ``level``.
+class YearRule(NamedTuple):
+    """How the challenge of a year measures a section, and how it averages over machines.
 
-    ``imbalance`` is the highest minus the lowest rate: ``|FPR_a - FPR_b|`` for two domains.
+    ``of_domain`` are the metrics of each domain, ``of_all`` those of all clips. A domain that has
+    a pAUC is measured on its own clips, else against the anomalies of all domains. The ``harmonic``
+    mean is over all values, the ``arithmetic`` one over the sections of a machine, then over
+    machines. ``files`` are the names of score and decision files.
     """
 
-    level: float
-    threshold: float
-    rates: dict[str, float]
-    imbalance: float
+    of_domain: tuple[str, ...]
+    of_all: tuple[str, ...]
+    mean: str
+    files: str
+
+
+RULES: Mapping[int, YearRule] = {
+    2020: YearRule((), ("auc", "pauc"), "arithmetic", "{kind}_{machine}_id_{section}.csv"),
+    2021: YearRule(
+        ("auc", "pauc"), (), "harmonic", "{kind}_{machine}_section_{section}_{domain}_test.csv"
+    ),
+    **dict.fromkeys(
+        range(2022, 2027),
+        YearRule(("auc",), ("pauc",), "harmonic", "{kind}_{machine}_section_{section}_test.csv"),
+    ),
+}
+"""The rules of each year of the challenge."""
+
+
+def rule_of(year: int | None) -> YearRule:
+    """The rule of a year; the latest one for years that have none."""
+    return RULES.get(year or 0, RULES[max(RULES)])
 
 
 def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]:
@@ -60,10 +79,10 @@ def quantities_of(year: int | None, domains: Collection[str]) -> tuple[str, ...]
     ('auc_source', 'auc_target', 'pauc_source', 'pauc_target')
     """
     names = sorted(set(domains))
-    if year == 2020 or len(names) < 2:
+    if len(names) < 2:
         return "auc", "pauc"
-    partial = [f"pauc_{name}" for name in names] if year == 2021 else ["pauc"]
-    return *(f"auc_{name}" for name in names), *partial
+    rule = rule_of(year)
+    return *(f"{metric}_{name}" for metric in rule.of_domain for name in names), *rule.of_all
 
 
 def machine_metrics(
@@ -72,8 +91,7 @@ def machine_metrics(
     """Compute the official AUC of each domain and the partial AUC of one machine.
 
     The AUC of a domain compares its normal clips with the anomalies of *all* domains; ties count
-    half. The partial AUC covers false-positive rates up to 0.1 on all clips (McClish; chance is
-    0.5).
+    half. The partial AUC is of rates up to 0.1 on all clips (McClish; chance is 0.5).
 
     Parameters
     ----------
@@ -84,8 +102,8 @@ def machine_metrics(
 
     Returns
     -------
-    dict of float
-        Metrics between 0 and 1 by name, domains in sorted order.
+    {str: float}
+        The metrics by name, as fractions.
 
     Examples
     --------
@@ -147,14 +165,17 @@ def harmonic_mean(values: ArrayLike, axis: int | None = None) -> Any:
 
 
 def official_score(
-    metrics: Mapping[str, Mapping[str, float]] | Iterable[Mapping[str, float]],
+    metrics: Mapping[Any, Mapping[str, float]] | Iterable[Mapping[str, float]],
+    year: int | None = None,
 ) -> float:
     """Compute the official score: the harmonic mean over machines and metrics.
 
     Parameters
     ----------
-    metrics : {machine: dict}, or iterable of dicts
-        The metrics of each machine, as `machine_metrics` returns them, or in percent.
+    metrics : {machine: dict}, {(machine, section): dict} or iterable of dicts
+        The metrics of each machine, as `machine_metrics` returns them, or all in percent.
+    year : int, optional
+        In 2020 the score is the arithmetic mean over the sections of a machine, then over machines.
 
     Returns
     -------
@@ -165,33 +186,38 @@ def official_score(
     --------
     >>> from daco.evaluation.metrics import official_score
     >>> fan = {"auc_source": 0.8, "auc_target": 0.4, "pauc": 0.5}
-    >>> round(official_score({"fan": fan}), 4)
-    0.5217
+    >>> round(official_score({"fan": fan}), 4), round(official_score({"fan": fan}, 2020), 4)
+    (0.5217, 0.5667)
     """
     named = metrics.items() if isinstance(metrics, Mapping) else enumerate(metrics)
-    values: list[float] = []
-    for machine, quantities in named:
+    machines: dict[Any, list[list[float]]] = {}
+    for key, quantities in named:
         if not isinstance(quantities, Mapping):
-            raise InputError(f"The metrics of {machine!r} must be a mapping. Got {quantities!r}.")
-        for quantity, value in quantities.items():
-            official = quantity.split("_")[0] in ("auc", "pauc")
-            if not official or not np.isfinite(value):
+            raise InputError(f"The metrics of {key!r} must be a mapping. Got {quantities!r}.")
+        for name, value in quantities.items():
+            if name.split("_")[0] not in ("auc", "pauc") or not 0 <= value <= 100:
                 raise InputError(
-                    f"The official score needs finite auc and pauc only. Got {quantity} "
-                    f"= {value!r} for machine {machine!r}. Leave it out or score it again."
+                    f"The official score needs auc and pauc from 0 to 100 only. Got {name} = "
+                    f"{value!r} for machine {key!r}."
                 )
-            values.append(value)
-    return float(harmonic_mean(values))
+        machine = key[0] if isinstance(key, tuple) else key
+        machines.setdefault(machine, []).append(list(quantities.values()))
+    values = np.array([value for rows in machines.values() for row in rows for value in row])
+    if np.any(values > 1) and np.any((values > 0) & (values <= 1)):
+        raise InputError("The metrics mix units, fractions and percent. Give all in one unit.")
+    harmonic = float(harmonic_mean(values))
+    if rule_of(year).mean == "harmonic":
+        return harmonic
+    return float(np.mean([np.mean(rows) for rows in machines.values()]))
 
 
 def decision_metrics(
     decisions: ArrayLike, labels: ArrayLike, domains: ArrayLike
 ) -> dict[str, float]:
-    """Compute precision, recall and F1 in each domain, on its own clips.
+    """Compute precision, recall and F1 in each domain, on its own clips; 0/0 counts as 0.
 
-    A decision is 1 for an anomalous clip; labels and domains are as in `machine_metrics`. The
-    metrics are between 0 and 1, and 0/0 counts as 0. If half of the clips are anomalies, a system
-    that always decides 1 has F1 = 0.667.
+    A decision is 1 for an anomalous clip; labels and domains are as in `machine_metrics`. If half
+    of the clips are anomalies, a system that always decides 1 has F1 = 0.667.
 
     >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
     {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
@@ -201,19 +227,18 @@ def decision_metrics(
     result: dict[str, float] = {}
     for code, name in enumerate(names):
         inside = codes == code
-        hits = int(np.sum(alarms & truth & inside))
-        precision = hits / max(float(np.sum(alarms & inside)), EPSILON)
-        recall = hits / max(float(np.sum(truth & inside)), EPSILON)
-        result |= {f"precision_{name}": precision, f"recall_{name}": recall}
-        result[f"f1_{name}"] = 2 * precision * recall / max(precision + recall, EPSILON)
+        hits, n_alarms = int(np.sum(alarms & truth & inside)), int(np.sum(alarms & inside))
+        n_anomalies = int(np.sum(truth & inside))
+        result[f"precision_{name}"] = hits / max(n_alarms, 1)
+        result[f"recall_{name}"] = hits / max(n_anomalies, 1)
+        result[f"f1_{name}"] = 2 * hits / max(n_alarms + n_anomalies, 1)
     return result
 
 
 def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
     """Compute the expected F1 of a threshold drawn uniformly between lowest and highest score.
 
-    Scores and labels have one entry per clip. The result is between 0 and 1; unlike an AUC it
-    changes under monotone maps of the scores. Equal scores give 0.
+    Unlike an AUC it changes under monotone maps of the scores. Equal scores give 0.
 
     >>> f1_ev([0, 1, 2, 3], [0, 0, 1, 1])
     0.8222222222222223
@@ -242,8 +267,7 @@ def false_positive_rates(
 ) -> dict[str, Float64s]:
     """Compute the share of normal clips of each domain whose score is above each threshold.
 
-    The arguments have one entry per clip, except `thresholds` of shape (T,). The result has T
-    shares for each domain. Only normal clips count, so there need not be an anomaly.
+    There are as many shares as thresholds. There need not be an anomaly.
 
     >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
     {'a': array([0.5]), 'b': array([1.])}
@@ -257,25 +281,6 @@ def false_positive_rates(
         below = np.searchsorted(normals, np.atleast_1d(limits), side="right")
         rates[name] = (len(normals) - below) / len(normals)
     return rates
-
-
-def fpr_coverage(scores: ArrayLike, labels: ArrayLike, domains: ArrayLike) -> list[FprCoverage]:
-    """Compare realised and nominal false-alarm rates at 0.1, 0.15, 0.2, 0.3 and 0.5.
-
-    The threshold of a level is ``1 - level``, which suits quantile-calibrated scores (``conf-*``)
-    and no others.
-
-    >>> rows = fpr_coverage([0.2, 0.7, 0.6, 0.9], [0] * 4, ["a", "a", "b", "b"])
-    >>> rows[-1].level, rows[-1].rates, rows[-1].imbalance
-    (0.5, {'a': 0.5, 'b': 1.0}, 0.5)
-    """
-    thresholds = [1 - level for level in NOMINAL_LEVELS]
-    by_domain = false_positive_rates(scores, labels, domains, thresholds)
-    rows = []
-    for level, *rates in zip(NOMINAL_LEVELS, *by_domain.values(), strict=True):
-        named = {name: float(rate) for name, rate in zip(by_domain, rates, strict=True)}
-        rows.append(FprCoverage(level, 1 - level, named, float(np.ptp(rates))))
-    return rows
 
 
 def _areas(scores: Float64s, kinds: Indices) -> Float64s:
@@ -355,19 +360,13 @@ def _expected_f1(thresholds: Float64s, scores: Float64s, truth: Bools) -> float:
 
 
 def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
-    array = plain_array(values, name, 1)
-    if array.dtype.kind in "biuf":
-        bad = (array != 0) & (array != 1)
-    else:
-        numeric = (int, float, np.bool_, np.integer, np.floating)
-        bad = np.array([not isinstance(v, numeric) or v not in (0, 1) for v in array.tolist()])
-    if bad.any():
-        index = int(bad.argmax())
-        value = array[index : index + 1].tolist()[0]
-        raise InputError(
-            f"The {name!r} argument must be 0 or 1. Got {value!r} at index {index}. {remedy}"
-        )
-    return array.astype(bool)
+    given = plain_array(values, name, 1).tolist()
+    for index, value in enumerate(given):
+        if value not in (0, 1):
+            raise InputError(
+                f"The {name!r} argument must be 0 or 1. Got {value!r} at index {index}. {remedy}"
+            )
+    return np.array(given, dtype=bool)
 
 
 def _truth(

@@ -1,197 +1,359 @@
-"""Per-machine tables by configuration: official scores, criteria, the balance frontier (E2)."""
+"""What the tables of a study say: the frontier, false alarms, transfer, differences, the floor.
+
+Every interval says over what it is: machines (all sections of a machine together), families of
+configurations, or test clips.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
-from daco.evaluation.metrics import harmonic_mean
-from daco.experiments.grid_table import pivot_machines
-from daco.method.config import PAPER_CONFIG, RAW_CONFIG, ScoreConfig, blind_pool
-from daco.method.selection import CRITERION_DIGITS, Table, column, numbers
+from daco.detector.decision import ROUNDING
+from daco.evaluation.intervals import clip_bootstrap, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES
+from daco.evaluation.official import (
+    Estimate,
+    official_quantities,
+    official_scores,
+    score_difference,
+)
+from daco.evaluation.statistics import family_mean_permutation, spearman
+from daco.experiments.choice import grid_table, rules_table, years_of
+from daco.experiments.criteria import MACHINE, Years, machine_criteria
+from daco.method.config import PAPER_CONFIG, RAW_CONFIG, ScoreConfig
+from daco.method.criterion import ks_counts
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from daco.experiments.result import StudyResult
 
-RATIO_CONFIG = "ratio-soft-k1"
-
-
-def pool_within(names: Collection[str]) -> list[str]:
-    """The candidates for choosing per machine: of the paper's nine those that the grid has."""
-    return [config.name for config in blind_pool() if config.name in names]
-
-
-def quantities_in(table: pd.DataFrame) -> list[str]:
-    """The metrics of a per-machine table, whose harmonic mean is the official score."""
-    return [str(name) for name in table if str(name).startswith(("auc", "pauc"))]
+CLIP_DRAWS = 1000
+_FLOOR_DRAWS = 2000
+_FEWEST = 3  # two configurations always correlate perfectly
+_FRONTIER = [
+    *("set", "variant", "configuration", "m", "auc_source", "auc_target"),
+    *("signed_gap", "absolute_gap", "median_gap", "score"),
+]
+_COVERAGE = [*MACHINE, "domain", "configuration", "decision", "level", "rate", "n"]
 
 
-def quantity_title(name: str) -> str:
-    """A metric as tables and figures call it: ``pAUC source``."""
-    return name.replace("auc", "AUC").replace("_", " ")
+# Balance of source and target along the strength of the calibration
 
 
-def labelled_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows that have all metrics of the table."""
-    quantities = quantities_in(table)
-    return table.dropna(subset=quantities) if quantities else table[:0]
+def frontier_table(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Compute the mean AUC of source and target along the strengths m of the calibration.
 
+    Parameters
+    ----------
+    metrics : DataFrame
+        ``set, machine, section, configuration`` and the metrics in percent.
 
-def rows_of(per_machine: pd.DataFrame, split: str) -> pd.DataFrame:
-    """The rows of a split, ``dev`` or ``eval``."""
-    return per_machine[column(per_machine, "split") == split]
+    Returns
+    -------
+    DataFrame
+        A row for each labelled set and variant, as far as there are: ``raw``, ``daco-m...`` from
+        strong to no shrinkage, ``ratio-soft``. Columns ``set, variant, configuration, m,
+        auc_source, auc_target`` (means over machines and sections), ``signed_gap, absolute_gap,
+        median_gap`` (of source minus target) and ``score``.
 
-
-def blind_choices(
-    per_machine: pd.DataFrame, pool: Iterable[str | ScoreConfig], split: str
-) -> dict[str, str]:
-    """For each machine the pool configuration of smallest criterion, from its own normals.
-
-    A machine without a criterion gets the fixed default, or the first of a pool without it; where
-    no machine has one, there is no choice.
+    Examples
+    --------
+    >>> metrics = pd.DataFrame({"set": "dev", "machine": ["fan", "saw"], "section": "00",
+    ...     "configuration": "raw-k1", "auc_source": [80.0, 70.0], "auc_target": [60.0, 64.0],
+    ...     "pauc": 55.0})
+    >>> frontier_table(metrics)[["variant", "auc_source", "signed_gap"]].values.tolist()
+    [['raw', 75.0, 13.0]]
     """
-    part, names = rows_of(per_machine, split), [str(config) for config in pool]
-    if part.empty or not names:
-        return {}
-    fallback = PAPER_CONFIG if PAPER_CONFIG in names else names[0]
-    machines, _, values = pivot_machines(part, ["balance_ks"], configs=names)
-    values = np.where(np.isnan(values), np.inf, np.round(values, CRITERION_DIGITS))[:, :, 0]
-    if np.isinf(values).all():
-        return {}
-    return {
-        machine: fallback if np.isinf(row).all() else names[int(row.argmin())]
-        for machine, row in zip(machines, values, strict=True)
-    }
-
-
-def blind_score(per_machine: pd.DataFrame, choices: dict[str, str], split: str) -> float | None:
-    """Official score when each labelled machine runs its own choice; None without labels."""
-    part = labelled_rows(rows_of(per_machine, split))
-    if part.empty:
-        return None
-    cells = part.set_index(["machine", "config"])[quantities_in(part)]
-    chosen = [choice for choice in choices.items() if choice in cells.index]
-    return float(harmonic_mean(cells.loc[chosen])) if chosen else None
-
-
-def metrics_of(
-    per_machine: pd.DataFrame,
-    split: str,
-    configs: list[str],
-    columns: Sequence[str] | None = None,
-) -> Float64s:
-    """Metrics (machines, configurations, quantities) of the machines of a split with all of them.
-
-    ``columns`` are by default those of the official score.
-    """
-    part = rows_of(per_machine, split)
-    columns = quantities_in(part) if columns is None else columns
-    if part.empty or not columns or not set(columns) <= set(part.columns):
-        return np.empty((0, len(configs), len(columns)))
-    values = pivot_machines(part, columns, configs=configs)[2]
-    return values[np.isfinite(values).all(axis=(1, 2))]
-
-
-def official_scores(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
-    """Official score of each configuration over the labelled machines of a split; else nan."""
-    values = metrics_of(per_machine, split, configs)
-    if not len(values):
-        return np.full(len(configs), np.nan)
-    return np.asarray(harmonic_mean(values.transpose(1, 0, 2).reshape(len(configs), -1), axis=1))
-
-
-def criteria_of(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
-    """Criteria (machines, configurations) of the machines of a split that have them."""
-    return metrics_of(per_machine, split, configs, ["balance_ks"])[:, :, 0]
-
-
-def mean_criterion(per_machine: pd.DataFrame, split: str, configs: list[str]) -> Float64s:
-    """The criterion of each configuration, averaged over the machines that have one; else nan."""
-    values = criteria_of(per_machine, split, configs)
-    if not len(values):
-        return np.full(len(configs), np.nan)
-    return np.asarray(np.round(values.mean(axis=0), CRITERION_DIGITS))
-
-
-def known_column(grid: Table, name: str) -> Float64s:
-    """A column of a grid table; nan where it is not known."""
-    if name not in grid:
-        return np.full(len(grid["config"]), np.nan)
-    return numbers(name, grid[name], len(grid["config"]), allow_nan=True)
-
-
-def complete_column(grid: Table, name: str) -> Float64s | None:
-    """A column of scores, or None where the table does not have it for every configuration."""
-    values = known_column(grid, name)
-    return values if np.isfinite(values).all() else None
-
-
-def plain(value: Any) -> Any:
-    """A value for JSON: numpy's numbers as Python's, nan as None."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table for JSON."""
-    return [
-        {str(key): plain(value) for key, value in row.items()} for row in table.to_dict("records")
-    ]
-
-
-def frontier_table(per_machine: pd.DataFrame) -> pd.DataFrame:
-    """Balance of source and target AUC along the calibration strengths (E2).
-
-    One row per labelled split and variant: ``raw``, ``daco-m...`` from strong to no shrinkage,
-    ``ratio-soft``, as far as the grid has them. Gaps are source minus target.
-    """
-    import pandas as pd
-
-    names = list(dict.fromkeys(per_machine["config"]))
-    mapped = (ScoreConfig.parse(name) for name in names if name.startswith("conf-soft-m"))
-    soft = [c for c in mapped if c.family == "conf-soft" and c.k == 1]
-    soft.sort(key=lambda c: -c.m)
-    variants: list[tuple[str, float | None, str]] = [
-        ("raw", None, RAW_CONFIG),
-        *((f"daco-m{c.m:g}", c.m, c.name) for c in soft),
-        ("ratio-soft", None, RATIO_CONFIG),
-    ]
+    domains = ["auc_source", "auc_target"]
+    if not set(domains) <= set(metrics):
+        return pd.DataFrame(columns=_FRONTIER)
+    known = metrics.dropna(subset=domains)
     rows = []
-    for split in dict.fromkeys(per_machine["split"]):
-        for variant, m, name in variants:
-            values = metrics_of(per_machine, split, [name]) if name in names else np.empty(0)
-            if not values.size or "auc_target" not in per_machine:
-                continue
-            by_domain = metrics_of(per_machine, split, [name], ["auc_source", "auc_target"])
-            source, target = by_domain[:, 0].T
+    for which, part in known.groupby("set", sort=False):
+        scores = official_scores(part)
+        for variant, m, config in _variants(set(part["configuration"])):
+            source, target = part.loc[part["configuration"] == config, domains].to_numpy(float).T
             gap = source - target
-            means = [source.mean(), target.mean(), gap.mean(), np.abs(gap).mean(), np.median(gap)]
-            rows.append([split, variant, m, *map(float, means), float(harmonic_mean(values))])
-    columns = ["split", "variant", "m", "mean_auc_source", "mean_auc_target"]
-    columns += ["signed_gap", "absolute_gap", "median_gap", "omega"]
+            means = source.mean(), target.mean(), gap.mean(), np.abs(gap).mean(), np.median(gap)
+            rows.append([which, variant, config, m, *means, scores[config]])
+    return pd.DataFrame(rows, columns=_FRONTIER)
+
+
+def _variants(known: set[str]) -> Iterator[tuple[str, float, str]]:
+    """Name, strength and configuration of the variants along the frontier, strong ones first."""
+    soft = [ScoreConfig.parse(name) for name in known if name.startswith("conf-soft-m")]
+    if RAW_CONFIG in known:
+        yield "raw", np.nan, RAW_CONFIG
+    for config in sorted(soft, key=lambda config: -config.m):
+        if config.base.name == RAW_CONFIG:
+            yield f"daco-m{config.m:g}", float(config.m), config.name
+    if "ratio-soft-k1" in known:
+        yield "ratio-soft", np.nan, "ratio-soft-k1"
+
+
+# False alarms
+
+
+def coverage_table(result: StudyResult) -> pd.DataFrame:
+    """Compute the realised false-alarm rates of normal test clips at nominal rates.
+
+    Returns
+    -------
+    DataFrame
+        ``set, machine, section, domain, configuration, decision, level, rate, n``, where n is the
+        number of normal clips. A ``p-value`` at most the level is an alarm. The paper decided by
+        one threshold for all domains; raw k-NN, the fixed default and the decided configurations
+        have rows with the decision ``paper's threshold``, for comparison.
+    """
+    test = result.test_clips
+    normals = test[(test["label"] == 0) & (test["domain"] != "")]
+    train = result.clips[result.clips["split"] == "train"]
+    parts = []
+    for config in result.decided:
+        p_values = normals[f"p:{config}"].dropna()
+        alarms = {level: p_values <= level * (1 + ROUNDING) for level in NOMINAL_LEVELS}
+        parts.append(_rates(normals, pd.DataFrame(alarms), config, "p-value"))
+    for config in dict.fromkeys([RAW_CONFIG, PAPER_CONFIG, *result.decided]):
+        if config in result.clips:
+            clips = normals.dropna(subset=config)
+            alarms = {
+                level: clips[config] > _paper_thresholds(clips, train, config, level)
+                for level in NOMINAL_LEVELS
+            }
+            parts.append(_rates(clips, pd.DataFrame(alarms), config, "paper's threshold"))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COVERAGE)
+
+
+def _rates(clips: pd.DataFrame, alarms: pd.DataFrame, config: str, decision: str) -> pd.DataFrame:
+    """Shares of alarms by machine and domain; `alarms` has a column for each level."""
+    keys = [clips.loc[alarms.index, name] for name in (*MACHINE, "domain")]
+    groups = alarms.groupby(keys, sort=False, observed=True)
+    rates = groups.mean().melt(ignore_index=False, var_name="level", value_name="rate")
+    rates = rates.assign(n=groups.size(), configuration=config, decision=decision)
+    return rates.reset_index()[_COVERAGE]
+
+
+def _paper_thresholds(
+    clips: pd.DataFrame, train: pd.DataFrame, config: str, rate: float
+) -> pd.Series:
+    """The threshold of the paper's coverage table for each clip, the same for all domains.
+
+    It is ``1 - rate`` for ``conf`` configurations, and the quantile ``1 - rate`` of all
+    leave-one-out scores of the machine for others.
+    """
+    if config.startswith("conf-"):
+        return pd.Series(1 - rate, clips.index)
+    groups = train.groupby(MACHINE, sort=False, observed=True)[config]
+    limits = groups.agg(lambda scores: np.quantile(scores, 1 - rate, method="weibull"))
+    return clips[MACHINE].join(limits, on=MACHINE)[config]
+
+
+# Transfer: does what was known before predict the evaluation score?
+
+
+def transfer_table(result: StudyResult, metrics: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Rank correlations of dev score and criterion with the evaluation score."""
+    if metrics is None:
+        metrics = result.metrics(result.candidates)
+    grid, by_machine = grid_table(result, metrics), machine_criteria(result.criteria)
+    return transfer_of(grid, metrics, by_machine, years=years_of(result))
+
+
+def transfer_of(
+    grid: pd.DataFrame,
+    metrics: pd.DataFrame,
+    by_machine: pd.DataFrame,
+    *,
+    years: Years | None = None,
+    n_draws: int = 2000,
+) -> pd.DataFrame:
+    """Compute how the dev score and the criterion rank configurations by evaluation score.
+
+    Parameters
+    ----------
+    grid : DataFrame
+        ``configuration, eval_score`` and, as far as they are known, ``dev_score, criterion_dev``.
+    metrics, by_machine : DataFrame
+        Metrics and criteria of the machines, which are resampled.
+    years : mapping of set to year, optional
+    n_draws : int
+        Draws of the bootstraps.
+
+    Returns
+    -------
+    DataFrame
+        ``signal`` (``dev score`` or ``criterion``), ``rho`` (Spearman; the criterion's sign is
+        turned, so that +1 is a perfect predictor), the 95 % interval ``low, high``, ``over``
+        (``families`` of configurations, which are near copies of each other, or ``machines``), n
+        and, over families, ``p``: two-sided, by permuted family means. No rows if a signal is
+        constant or has fewer than three configurations.
+
+    Examples
+    --------
+    >>> grid = pd.DataFrame({"configuration": ["raw-k1", "raw-k2", "ratio-soft-k1"],
+    ...     "eval_score": [55.0, 56.0, 58.0], "criterion_dev": [0.6, 0.55, 0.5]})
+    >>> none = pd.DataFrame(columns=["set", "machine", "section", "configuration"])
+    >>> transfer_of(grid, none, none.assign(criterion=[]))[["signal", "rho", "over", "n"]].values
+    array([['criterion', 1.0, 'families', 2]], dtype=object)
+    """
+    rows: list[list[Any]] = []
+    for signal, column, sign in (("dev score", "dev_score", 1), ("criterion", "criterion_dev", -1)):
+        if not {column, "eval_score"} <= set(grid):
+            continue
+        known = grid.dropna(subset=[column, "eval_score"])
+        x, y = sign * known[column].to_numpy(float), known["eval_score"].to_numpy(float)
+        rho = spearman(x, y) if len(known) >= _FEWEST else np.nan
+        if np.isnan(rho):
+            continue
+        names = known["configuration"].tolist()
+        families = [ScoreConfig.parse(name).family for name in names]
+        if (n := len(set(families))) > 1:
+            drawn = family_block_bootstrap(x, y, families, n_draws=n_draws)
+            p = family_mean_permutation(x, y, families).p_two_sided
+            rows.append([signal, rho, drawn.low, drawn.high, "families", n, p])
+        if signal == "criterion":
+            costs = _by_machine(by_machine[by_machine["set"] == "dev"], "criterion", names)
+        else:
+            costs = _machine_costs(metrics, "dev", names, years)
+        scores = 1 / _machine_costs(metrics, "eval", names, years)
+        if (n := min(len(costs), len(scores))) > 1:
+            drawn = machine_bootstrap(costs, scores[:, :, None], n_draws=n_draws)
+            rows.append([signal, rho, drawn.low, drawn.high, "machines", n, None])
+    table = pd.DataFrame(rows, columns=["signal", "rho", "low", "high", "over", "n", "p"])
+    return table.astype({"p": float})
+
+
+def _machine_costs(
+    metrics: pd.DataFrame, which: str, names: Sequence[str], years: Years | None
+) -> Float64s:
+    """Mean reciprocal of the metrics (machines, configurations), sections merged; smaller wins."""
+    rows = metrics[metrics["set"] == which]
+    quantities = official_quantities(rows, (years or {}).get(which))
+    costs = (1 / rows[quantities].clip(lower=1e-6)).mean(axis=1)
+    return _by_machine(rows.assign(cost=costs), "cost", names)
+
+
+def _by_machine(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Float64s:
+    """A column as array (machines, configurations) of the machines that have all of them."""
+    means = rows.groupby(["machine", "configuration"], observed=True)[column].mean()
+    return means.unstack("configuration").reindex(columns=list(names)).dropna().to_numpy(float)
+
+
+# Differences
+
+
+def differences_table(
+    result: StudyResult,
+    *,
+    metrics: pd.DataFrame | None = None,
+    rules: pd.DataFrame | None = None,
+    clips: bool = True,
+) -> pd.DataFrame:
+    """Compute the evaluation score of the chosen configuration minus that of others.
+
+    Parameters
+    ----------
+    result : StudyResult
+    metrics, rules : DataFrame, optional
+        ``result.metrics()`` and ``result.rules()``, if they are known.
+    clips : bool
+        Whether to compute intervals over test clips as well.
+
+    Returns
+    -------
+    DataFrame
+        ``rules`` (that pick the other one), ``first, second, value, low, high, n, over``: paired
+        differences in points. An interval over test clips holds for these machines only.
+    """
+    chosen, year = result.run["choice"]["config"], result.year("eval")
+    if metrics is None:
+        metrics = result.metrics()
+    if rules is None:
+        rules = rules_table(result, metrics)
+    picked = rules[
+        rules["configuration"].isin([*result.clips]) & (rules["configuration"] != chosen)
+    ]
+    others = picked.groupby("configuration", sort=False)["rule"].agg(", ".join).to_dict()
+    metrics = metrics[metrics["set"] == "eval"]
+    test = result.test_clips
+    rows = []
+    for second, names in others.items():
+        one, two = (metrics[metrics["configuration"] == name] for name in (chosen, second))
+        estimates = [paired_difference(one, two, year)]
+        if clips and set(official_quantities(metrics, year)) == set(QUANTITIES):
+            estimates.append(_clip_difference(test[test["set"] == "eval"], chosen, second))
+        rows += [
+            {"rules": names, "first": chosen, "second": second} | vars(each)
+            for each in estimates
+            if each.n and not np.isnan(each.value)
+        ]
+    columns = ["rules", "first", "second", "value", "low", "high", "n", "over"]
     return pd.DataFrame(rows, columns=columns)
 
 
-def gain_table(per_machine: pd.DataFrame, diagnostics: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Separability and gain of target AUC by the default over raw k-NN, a row per machine (E2).
+def paired_difference(
+    first: pd.DataFrame, second: pd.DataFrame, year: int | None = None
+) -> Estimate:
+    """Official score of one configuration minus that of another, over machines that both have.
 
-    A table without separability takes that of the diagnostics. No rows where it is not known, or
-    one of the two configurations is missing.
+    The arguments are rows of a table of metrics; a machine whose metrics are not known does not
+    count.
     """
-    import pandas as pd
-
-    keys = ["machine", "split"]
-    before, after = (
-        per_machine[per_machine["config"] == config].set_index(keys)
-        for config in (RAW_CONFIG, PAPER_CONFIG)
+    section = ["machine", "section"]
+    first, second = (
+        rows.dropna(subset=official_quantities(rows, year), how="all") for rows in (first, second)
     )
-    known = before.rename(columns={"separability": "separability_train"})
-    if "separability_train" not in known and diagnostics is not None:
-        known = diagnostics.set_index(keys)
-    if "auc_target" not in per_machine or "separability_train" not in known:
-        return pd.DataFrame(columns=[*keys, "separability_train", "target_auc_gain"])
-    gain = (after["auc_target"] - before["auc_target"]).rename("target_auc_gain")
-    return known[["separability_train"]].join(gain, how="inner").reset_index()
+    shared = first[section].merge(second[section])
+    if shared.empty:
+        return Estimate(np.nan, None, None, 0)
+    return score_difference(first.merge(shared), second.merge(shared), year)
+
+
+def _clip_difference(clips: pd.DataFrame, first: str, second: str) -> Estimate:
+    """Official score of column `first` minus `second` with an interval over test clips.
+
+    Machines without labels of both kinds do not count.
+    """
+    groups = {
+        str(key): rows
+        for key, rows in clips.groupby(["machine", "section"], sort=False)
+        if set(rows["label"]) == {0, 1}
+    }
+    if not groups:
+        return Estimate(np.nan, None, None, 0, "clips")
+    one, two, labels, domains = (
+        {key: rows[name].to_numpy() for key, rows in groups.items()}
+        for name in (first, second, "label", "domain")
+    )
+    drawn = clip_bootstrap(one, two, labels, domains, n_draws=CLIP_DRAWS)
+    n_clips = sum(map(len, groups.values()))
+    return Estimate(drawn.estimate, drawn.low, drawn.high, n_clips, "clips")
+
+
+# The floor of the criterion
+
+
+@cache
+def criterion_floor(n_source: int, n_target: int) -> float | None:
+    """Compute the criterion of a machine with so many normals if its domains did not differ.
+
+    No configuration can be expected to be below it. None for too few clips.
+
+    >>> round(criterion_floor(990, 10), 2)
+    0.36
+    """
+    held = n_source // 2, n_target // 2
+    if min(held) < 1:
+        return None
+    rng = np.random.default_rng(0)
+    step = max(1, 2**21 // sum(held))  # draws at once
+    counts = [
+        ks_counts(rng.random((n, held[0])), rng.random((n, held[1])))
+        for n in (min(step, _FLOOR_DRAWS - start) for start in range(0, _FLOOR_DRAWS, step))
+    ]
+    return float(np.concatenate(counts).mean() / (held[0] * held[1]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from daco.errors import ConfigError, DataError, InputError
 from daco.method.config import (
+    Base,
     ScoreConfig,
     blind_pool,
     calibrations_of,
@@ -41,12 +42,7 @@ def mixed_grid(
     else:
         configs, detectors = parse_pool(grid)
     for label in systems:
-        base = parse_base(f"ext-{label}")
-        if base is None or label in detectors:
-            raise ConfigError(
-                "The name of a system has letters, digits, '_' and '.', and no detector has it, "
-                f"too. Got {label!r}."
-            )
+        base = system_base(label, detectors)
         configs += [config for config in calibrations_of(base) if config not in configs]
     for label in dict.fromkeys(label for config in configs for label in config.base.labels):
         if label not in (*systems, *detectors):
@@ -57,6 +53,17 @@ def mixed_grid(
                 "scores as files, systems={...}."
             )
     return configs, detectors
+
+
+def system_base(label: str, detectors: Collection[str] = ()) -> Base:
+    """The base score of another system; an error where its name cannot be one."""
+    base = parse_base(f"ext-{label}")
+    if base is None or label in detectors:
+        raise ConfigError(
+            "The name of a system has letters, digits, '_' and '.', and no detector has it, too. "
+            f"Got {label!r}."
+        )
+    return base
 
 
 def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:

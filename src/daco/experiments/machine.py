@@ -1,324 +1,277 @@
-"""The work of a study on its machines.
+"""One machine of a study: scores of its clips, and criteria of the configurations.
 
-`score_machine` computes what the grid needs, `examine_machine` what the further experiments need.
-Both use one machine's own clips only and run in worker processes; `run_machines` hands them out.
+`study_machine` uses one machine's own clips only and runs in worker processes, which load neither
+pandas nor Arrow's conversions.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 import numpy as np
-from joblib import hash as joblib_hash
+from numpy.typing import NDArray
 
-from daco.compute.processes import outcomes
 from daco.data.views import first_view
-from daco.embedding.cost import peak_memory
-from daco.errors import DacoError, DataError, InputError
-from daco.experiments.baselines import ORACLE, gaussian_mixture, selective_mahalanobis
-from daco.experiments.inputs import SOURCE, TARGET, MachineData, left_out
-from daco.experiments.study_tables import CLIP_ARRAYS, MACHINE_KEY, Arrays, read_arrays
-from daco.experiments.veto import pseudo_arrays
-from daco.files.atomic import atomic_write
-from daco.method.bank import Grid, NormalBank
-from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, parse_grid
+from daco.detector.decision import ReferenceScores
+from daco.errors import NotEnoughClipsError
+from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
+from daco.experiments.inputs import SOURCE, TARGET
+from daco.experiments.machine_data import MachineData
+from daco.experiments.run_files import P_VALUE
+from daco.method.bank import NormalBank
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, PAPER_SPLITS
 from daco.method.external import without_tables
 from daco.method.selection import RESAMPLES
+from daco.method.viability import (
+    PseudoAnomalies,
+    PseudoScores,
+    bank_pseudo_scores,
+    pseudo_scores,
+)
 from daco.validation import Float64s
-from daco.version import __version__
 
-HARD = "conf-hard-m0-k1"
-PAPER_SEED = 0
+SEL_MAHA, GMM2, ORACLE = "sel-maha", "gmm2", "conf-oracle-m30-k1"
+BASELINES = (SEL_MAHA, GMM2, ORACLE)
+"""Other scorers of the paper's first experiment; the last one reads the true domains."""
+
+_PAPER_SEED = 0
 _MAX_COVARIANCE = 2048  # features; a covariance of more takes minutes
-_LAYOUT = 6  # of the arrays in a file; files of another layout are computed again
 
-Result = TypeVar("Result")
-Items = Iterable[tuple[int, tuple[Any, ...]]]
-"""The index of a machine, and the arguments of the work on it."""
-Progress = Callable[[str, int, int], None]
-"""Called with the stage, the number of machines done, and their total."""
+Measure = tuple[str, Sequence[int], Sequence[str], Float64s]
+"""Name of a measure, splits (S,), configurations (C,) and values (C, S)."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a study was asked to do, as far as it changes a machine's numbers.
+    """What a study was asked to do, as far as it changes the rows of a machine.
 
-    ``detectors`` are the external scorers that are fitted; the others are tables of scores.
+    Attributes
+    ----------
+    candidates : tuple of str
+        The configurations of the grid.
+    seed, n_splits : int
+        Of the criterion.
+    detectors : {label: detector}
+        External scorers that are fitted.
+    systems : tuple of str
+        Other systems that are only compared, because their scores of normals are not known.
+    baselines : bool
+        Whether the other scorers of the paper are compared.
+    n_jobs : int
+        Processes that fit detectors to parts of a bank. It changes no row.
     """
 
-    configs: tuple[str, ...]
+    candidates: tuple[str, ...]
     seed: int = 0
     n_splits: int = CHOICE_SPLITS
     detectors: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def judged(self) -> tuple[str, ...]:
-        """The configurations that the label-free veto judges: those that can score any clip."""
-        configs = parse_grid(self.configs)
-        labels = {label for config in configs for label in config.base.labels}
-        tables = labels - {*self.detectors}
-        return tuple(config.name for config in without_tables(configs, tables))
+    systems: tuple[str, ...] = ()
+    baselines: bool = False
+    n_jobs: int = 1
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The configurations of the grid, and daco's default."""
-        return tuple(dict.fromkeys([*self.configs, DEFAULT_CONFIG]))
+        """The candidates, and daco's default."""
+        return tuple(dict.fromkeys([*self.candidates, DEFAULT_CONFIG]))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The columns of scores that no rule may choose."""
+        default = [DEFAULT_CONFIG] if DEFAULT_CONFIG not in self.candidates else []
+        others = BASELINES if self.baselines else ()
+        return (*default, *others, *(f"ext-{label}" for label in self.systems))
+
+    @property
+    def decided(self) -> tuple[str, ...]:
+        """The configurations that are decided by whatever is chosen: those chosen most often."""
+        return tuple(name for name in (PAPER_CONFIG, DEFAULT_CONFIG) if name in self.scored)
+
+    def text(self) -> str:
+        """Text that changes whenever the rows of a machine would."""
+        from joblib import hash as joblib_hash
+
+        detectors = joblib_hash(dict(self.detectors)) if self.detectors else ""
+        names = " ".join([*self.candidates, *self.compared])
+        return f"{self.seed}/{self.n_splits}/{names}/{detectors}"
 
 
-def score_machine(data: MachineData, settings: Settings) -> Arrays:
-    """Scores, metrics and criterion of every configuration; arrays as they are filed."""
-    started = time.perf_counter()
-    bank = _bank(data, settings)
-    configs = parse_grid(settings.configs)
-    scores = _test_scores(bank, data, settings.scored)
-    arrays = {
-        **{name: np.array(getattr(data, name)) for name in MACHINE_KEY},
-        "configs": np.array(settings.configs),
-        "scored": np.array(settings.scored),
-        "names": data.names,
-        "labels": data.labels,
-        "domains": data.test_domains,
-        "own_domains": data.domains,
-        "n_normals": np.array(len(data.domains)),
-        "scores": scores,
-        "own": bank.leave_one_out(settings.scored),
-        "weights": _decision_weights(bank, data),
-        "quantities": np.array(data.quantities),
-        "metrics": data.metrics(scores[:, : len(configs)]),
-        **_criteria(data, bank, settings),
-        "peak_memory": np.array(peak_memory()),
-    }
-    return arrays | {"seconds": np.array(time.perf_counter() - started)}
+@dataclass(frozen=True, eq=False)
+class MachineScores:
+    """What is computed of a machine.
 
-
-def _criteria(data: MachineData, bank: NormalBank, settings: Settings) -> Arrays:
-    """Criterion and uniformity of the configurations; nan for one domain."""
-    count = len(settings.configs)
-    if not data.balanced:
-        unknown = np.full(count, np.nan)
-        nothing = {"resampled": np.empty((count, 0)), "separability": np.array(np.nan)}
-        return {
-            **dict.fromkeys(("balance", "paper_balance", "uniformity"), unknown),
-            **nothing,
-        }
-    balance, uniformity = bank.balance_and_uniformity(
-        settings.configs, settings.n_splits, settings.seed, n_resamples=RESAMPLES
-    )
-    same = settings.seed == PAPER_SEED and settings.n_splits >= PAPER_SPLITS
-    paper = balance.splits[:, :PAPER_SPLITS].mean(axis=1) if same else None
-    if paper is None:
-        paper = bank.balance(settings.configs, PAPER_SPLITS, PAPER_SEED)
-    return {
-        "balance": balance.values,
-        "paper_balance": paper,
-        "resampled": balance.resampled,
-        "uniformity": uniformity,
-        "separability": np.array(bank.separability()),
-    }
-
-
-def _bank(data: MachineData, settings: Settings) -> NormalBank:
-    tables = {label: own for label, (own, _) in data.systems.items()}
-    scorers = {**settings.detectors, **tables}
-    return NormalBank(data.X, data.domains, views=data.views, scorers=scorers)
-
-
-def _test_scores(bank: NormalBank, data: MachineData, configs: Grid) -> Float64s:
-    """Scores of the test clips, (n, C)."""
-    if not len(data.X_test):
-        return np.empty((0, len(parse_grid(configs))))
-    tables = {label: test for label, (_, test) in data.systems.items()}
-    return bank.score(data.X_test, configs, scores=tables)
-
-
-def _decision_weights(bank: NormalBank, data: MachineData) -> Float64s:
-    """How strongly the test clips belong to the domains, (n, G), the same for every score."""
-    if not len(data.X_test):
-        return np.empty((0, len(bank.domains)))
-    return bank.examine(data.X_test, RAW_CONFIG).weights
-
-
-def reference_machine(data: MachineData, settings: Settings) -> Arrays:
-    """Reference scores of the normals, (N, C), that the test clips are judged against."""
-    bank = _bank(data, settings)
-    references = [bank.examine_normals(config).scores for config in settings.configs]
-    return {"decided": np.array(settings.configs), "references": np.column_stack(references)}
-
-
-def examine_machine(data: MachineData, settings: Settings) -> Arrays:
-    """Baselines, diagnostics of the domains, and pseudo scores."""
-    bank = _bank(data, settings)
-    return {
-        **_baselines(data, bank),
-        **_diagnostics(data, bank),
-        **pseudo_arrays(
-            bank, data, settings.judged, seed=settings.seed, detectors=settings.detectors
-        ),
-    }
-
-
-def _baselines(data: MachineData, bank: NormalBank) -> Arrays:
-    """E1's backends, daco's default, and calibration with the true domains."""
-    if not data.labelled:
-        nothing = np.empty((0, len(data.quantities)))
-        return {"backends": np.array([], dtype=np.str_), "backend_metrics": nothing}
-    normals, test = first_view(data.X, data.views), first_view(data.X_test, data.views)
-    systems = {"knn1": bank.score(data.X_test, RAW_CONFIG)[:, 0]}
-    if normals.shape[1] <= _MAX_COVARIANCE:
-        systems["sel-maha"] = selective_mahalanobis(normals, data.domains, test)
-    systems["gmm2"] = gaussian_mixture(normals, test)
-    systems[ORACLE] = bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0]
-    systems[DEFAULT_CONFIG] = bank.score(data.X_test, DEFAULT_CONFIG)[:, 0]
-    scores = np.column_stack(list(systems.values()))
-    return {
-        "backends": np.array(list(systems)),
-        "backend_metrics": data.metrics(scores),
-    }
-
-
-def _diagnostics(data: MachineData, bank: NormalBank) -> Arrays:
-    """How well clips find their domain, and where anomalies lie above the normals of each."""
-    accuracy = above_target = above_source = np.nan
-    if data.labelled and data.balanced:
-        normal = data.labels == 0
-        weights = bank.domain_weights(data.X_test[normal], HARD)
-        assigned = np.array(bank.domains)[weights.argmax(axis=1)]
-        accuracy = np.mean(assigned == data.test_domains[normal])
-        own = bank.leave_one_out(RAW_CONFIG)[:, 0]
-        anomalies = bank.score(data.X_test[~normal], RAW_CONFIG)[:, 0]
-        above_target = 100 * np.mean(anomalies > own[data.domains == TARGET].max())
-        q90 = np.quantile(own[data.domains == SOURCE], 0.9)
-        above_source = 100 * np.mean(anomalies > q90)
-    return {
-        "assignment_accuracy": np.array(accuracy),
-        "above_target_max": np.array(above_target),
-        "above_source_q90": np.array(above_source),
-    }
-
-
-def without_clips(arrays: Arrays) -> Arrays:
-    """What tables of machines need of a machine's arrays: nothing of single clips."""
-    return {
-        name: values for name, values in arrays.items() if name not in (*CLIP_ARRAYS, "references")
-    }
-
-
-def machine_file(folder: Path, data: MachineData) -> Path:
-    """Where a machine's arrays lie; names that no file system takes are escaped."""
-    name = f"{data.split}_{quote(data.machine, safe=' ')}_section_{quote(data.section, safe='')}"
-    return folder / f"{name}.npz"
-
-
-def run_machines(
-    work: Callable[..., Arrays],
-    machines: Sequence[MachineData],
-    settings: Settings,
-    *,
-    pool: Executor | None,
-    folder: Path | None = None,
-    stage: str = "machines",
-    progress: Progress | None = None,
-    brief: Callable[[Arrays], Arrays] | None = None,
-    notes: list[str],
-) -> dict[int, Arrays]:
-    """`work` for every machine, by its number; those filed under the same key are not redone.
-
-    `brief` shortens what is returned, not what is filed. A machine that fails is left out, with a
-    line in `notes`.
+    Attributes
+    ----------
+    columns : {name: (N + n,)}
+        Decision weight, scores and p-values of the normals, and then of the test clips.
+    criteria : list of Measure
+    facts : dict
+        For ``run.json``.
     """
-    keys: dict[int, str] = {}
-    found: dict[int, Arrays] = {}
-    shorten = brief or (lambda arrays: arrays)
-    files = [None if folder is None else machine_file(folder, m) for m in machines]
-    for index, (file, data) in enumerate(zip(files, machines, strict=True)):
-        # The key takes all vectors of the machine; without a file they are not read for it.
-        if file is not None and file.is_file():
-            earlier = _read_filed(file, _key(data, settings))
-            if earlier is not None:
-                found[index] = shorten(earlier)
-    filed_before = len(found)
-    missing = [index for index in range(len(machines)) if index not in found]
 
-    def items() -> Items:
-        for index in missing:
-            data = machines[index].loaded()
-            if files[index] is not None:
-                keys[index] = _key(data, settings)
-            yield index, (data, settings)
-
-    def filed(index: int, arrays: Arrays) -> Arrays:
-        # Here, not in the worker: that may be on a computer without this folder.
-        if (file := files[index]) is not None:
-            with atomic_write(file) as temporary, temporary.open("wb") as opened:
-                np.savez(opened, allow_pickle=False, key=np.array(keys.pop(index)), **arrays)
-        return shorten(arrays)
-
-    def advance(done: int) -> None:
-        if progress is not None:
-            progress(stage, filed_before + done, len(machines))
-
-    titles = [f"{machine.split} machine {machine.title}" for machine in machines]
-    found |= collect(pool, work, items(), titles, filed, advance=advance, notes=notes)
-    require_some(found, notes)
-    return dict(sorted(found.items()))
+    columns: dict[str, Float64s]
+    criteria: list[Measure]
+    facts: dict[str, Any]
 
 
-def collect(
-    pool: Executor | None,
-    work: Callable[..., Result],
-    items: Items,
-    titles: Sequence[str],
-    finish: Callable[[int, Result], Result] = lambda index, result: result,
-    *,
-    advance: Callable[[int], None],
-    notes: list[str],
-) -> dict[int, Result]:
-    """Results by index, each as `finish` returns it; machines that failed are in `notes`."""
-    results: dict[int, Result] = {}
-    failures: dict[int, DacoError] = {}
-    advance(0)
-    for index, outcome in outcomes(pool, work, items):
-        if isinstance(outcome, DacoError):
-            failures[index] = outcome
-        else:
-            results[index] = finish(index, outcome)
-        advance(len(results) + len(failures))
-    notes += left_out({titles[at]: failures[at] for at in sorted(failures)})
-    return results
+def study_machine(data: MachineData, settings: Settings) -> MachineScores:
+    """Score the clips of a machine with every configuration, and compute their criteria."""
+    started = time.perf_counter()
+    bank = machine_bank(data, settings)
+    pseudo = _pseudo_scores(bank, data, settings)
+    criteria = [*_criteria(bank, data, settings), *_pseudo_criteria(pseudo)]
+    columns = _columns(bank, data, settings)
+    facts = {
+        **dict(zip(("set", "machine", "section"), data.key, strict=True)),
+        "n_source": int((data.domains == SOURCE).sum()),
+        "n_target": int((data.domains == TARGET).sum()),
+        "n_test": len(data.clips),
+        "labelled": data.labelled,
+        "separability": bank.separability() if data.balanced else None,
+        "pseudo": None if pseudo is None else _pseudo_facts(pseudo),
+    }
+    return MachineScores(
+        columns, criteria, {**facts, "seconds": round(time.perf_counter() - started, 3)}
+    )
 
 
-def require_some(machines: Collection[Any], notes: Sequence[str]) -> None:
-    """An error with the `notes` where no machine is left."""
-    if not machines:
-        raise DataError("\n".join(["No machine is left to work on.", *notes]))
+def machine_bank(data: MachineData, settings: Settings) -> NormalBank:
+    """The bank of a machine's normals, with detectors and the scores of other systems."""
+    known = {label: normals for label, (normals, _) in data.systems.items() if normals is not None}
+    return NormalBank(
+        data.X,
+        data.domains,
+        views=data.views,
+        scorers={**settings.detectors, **known},
+        n_jobs=settings.n_jobs,
+    )
 
 
-def _key(data: MachineData, settings: Settings) -> str:
-    """Text that changes whenever a machine's results would."""
-    asked = f"{settings.seed}/{settings.n_splits}/{' '.join(settings.configs)}"
-    try:
-        asked += f"/{joblib_hash(dict(settings.detectors))}"
-    except Exception as error:  # whatever pickling an object of others raises
-        raise InputError(
-            f"A detector of the grid cannot be pickled: {error}. Give one of a module's classes."
-        ) from error
-    return f"{__version__}/{_LAYOUT}/{asked}/{data.fingerprint}"
+def reference_scores(
+    data: MachineData, settings: Settings, configs: Sequence[str]
+) -> dict[str, Float64s]:
+    """Scores of the normals, each without its likely siblings, by configuration."""
+    bank = machine_bank(data, settings)
+    return dict(zip(configs, bank.score_normals(configs).T, strict=True))
 
 
-def _read_filed(path: Path, key: str) -> Arrays | None:
-    """The arrays of an earlier run with the same key, or None."""
-    try:
-        if str(read_arrays(path, ["key"])["key"]) != key:
-            return None
-        arrays = read_arrays(path)
-    except DataError:
-        return None  # not a file of ours, or a damaged one: computed again
-    del arrays["key"]
-    return arrays
+def p_values(
+    config: str,
+    references: Float64s,
+    domains: NDArray[Any],
+    scores: Float64s,
+    weight_target: Float64s,
+) -> Float64s:
+    """P-values of test clips, by the reference scores of the normals with their domains."""
+    names, codes = np.unique(domains, return_inverse=True)
+    is_quantile = ScoreConfig.parse(config).calibration == "conf"
+    reference = ReferenceScores(
+        references, codes.astype(np.int32), tuple(names.tolist()), is_quantile
+    )
+    weights = np.ones((len(scores), 1))
+    if len(names) == 2:
+        weights = np.column_stack([1 - weight_target, weight_target])
+    return reference.p_values(scores, weights)
+
+
+# Clips
+
+
+def _columns(bank: NormalBank, data: MachineData, settings: Settings) -> dict[str, Float64s]:
+    """Decision weight, scores and p-values of the normals, and then of the test clips."""
+    n, n_test = len(data.domains), len(data.clips)
+    unknown, weights = np.full(n, np.nan), np.full(n_test, np.nan)
+    if data.balanced and n_test:
+        weights = bank.examine(data.X_test, RAW_CONFIG).weights[:, 1]  # source, target
+    scores = _scores(bank, data, settings)
+    columns = {"weight_target": np.concatenate([unknown, weights]), **scores}
+    all_references = bank.score_normals(settings.decided).T
+    for config, references in zip(settings.decided, all_references, strict=True):
+        values = p_values(config, references, data.domains, scores[config][n:], weights)
+        columns[P_VALUE + config] = np.concatenate([unknown, values])
+    return columns
+
+
+def _scores(bank: NormalBank, data: MachineData, settings: Settings) -> dict[str, Float64s]:
+    """Scores of normals and test clips by configuration, then those that are compared."""
+    n = len(data.domains)
+    own = bank.leave_one_out(settings.scored)
+    test = np.empty((0, own.shape[1]))
+    if len(data.clips):
+        given = {label: scores for label, (_, scores) in data.systems.items()}
+        test = bank.score(data.X_test, settings.scored, scores=given)
+    columns = dict(zip(settings.scored, np.concatenate([own, test]).T, strict=True))
+    if settings.baselines and len(data.clips):
+        columns |= {
+            name: np.concatenate([np.full(n, np.nan), scores])
+            for name, scores in _baselines(bank, data).items()
+        }
+    for label in settings.systems:
+        normals, scores = data.systems[label]
+        columns[f"ext-{label}"] = np.concatenate(
+            [np.full(n, np.nan) if normals is None else normals, scores]
+        )
+    unknown = np.full(n + len(data.clips), np.nan)
+    return {name: columns.get(name, unknown) for name in (*settings.candidates, *settings.compared)}
+
+
+def _baselines(bank: NormalBank, data: MachineData) -> dict[str, Float64s]:
+    normals, test = first_view(data.X, data.views), first_view(data.X_test, data.views)
+    scores = {GMM2: gaussian_mixture(normals, test)}
+    if normals.shape[1] <= _MAX_COVARIANCE:
+        scores[SEL_MAHA] = selective_mahalanobis(normals, data.domains, test)
+    if data.balanced and "" not in data.test_domains:
+        scores[ORACLE] = bank.score(data.X_test, ORACLE, domains=data.test_domains)[:, 0]
+    return scores
+
+
+# Criteria
+
+
+def _criteria(bank: NormalBank, data: MachineData, settings: Settings) -> Iterator[Measure]:
+    if not data.balanced:
+        return
+    configs, n_splits, seed = settings.candidates, settings.n_splits, settings.seed
+    balance, uniformity = bank.balance_and_uniformity(configs, n_splits, seed, RESAMPLES)
+    yield "balance", range(n_splits), configs, balance.splits
+    yield "resample", range(RESAMPLES), configs, balance.resampled
+    if seed != _PAPER_SEED or n_splits < PAPER_SPLITS:
+        paper = bank.exact_balance(configs, PAPER_SPLITS, _PAPER_SEED)
+        yield "paper", range(PAPER_SPLITS), configs, paper.splits
+    yield "uniformity", [-1], configs, uniformity[:, None]
+
+
+def _pseudo_scores(bank: NormalBank, data: MachineData, settings: Settings) -> PseudoScores | None:
+    """How well the candidates detect pseudo-anomalies; None with too few normals."""
+    if not isinstance(data.faults, PseudoAnomalies):
+        return bank_pseudo_scores(bank, settings.candidates, settings.seed)
+    judged = without_tables(parse_grid(settings.candidates), data.systems)
+    with suppress(NotEnoughClipsError):
+        return pseudo_scores(
+            data.X,
+            data.domains,
+            data.faults,
+            judged,
+            views=data.views,
+            scorers=settings.detectors,
+        )
+    return None
+
+
+def _pseudo_criteria(pseudo: PseudoScores | None) -> Iterator[Measure]:
+    if pseudo is None:
+        return
+    for name, values in (("auc", pseudo.auc), ("pauc", pseudo.pauc)):
+        for domain, column in zip(pseudo.domains, values.T, strict=True):
+            yield f"pseudo_{name}_{domain}", [-1], pseudo.configs, column[:, None]
+
+
+def _pseudo_facts(pseudo: PseudoScores) -> dict[str, Any]:
+    facts = {name: getattr(pseudo, name) for name in ("basis", "domains", "detectable", "warnings")}
+    return {
+        name: list(each) if isinstance(each, tuple) else each for name, each in facts.items()
+    } | {"plain": pseudo.plain.tolist()}

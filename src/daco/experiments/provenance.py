@@ -1,71 +1,88 @@
-"""What a run rests on: its inputs, settings and versions, for ``run.json``."""
+"""What a run rests on: its inputs with hashes, versions, and what is missing."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from daco.data.lazy_table import StoredTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.cost import read_cost
 from daco.experiments.inputs import Source, Table
-from daco.experiments.machine import Settings
+from daco.experiments.machine_data import MachineData
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location
-from daco.method.config import PAPER_CONFIG
-from daco.version import __version__
+from daco.text import name_list, quantity
 
-SCHEMA = 1
+SETS = {"dev": "development", "eval": "evaluation"}
+
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
+_LOST = {
+    "dev": "development scores, and with them the veto of broken configurations, are missing.",
+    "eval": "evaluation scores are missing. Pass the ground truth when it is published.",
+}
 
 
-def run_facts(
-    settings: Settings,
+def platform_facts() -> dict[str, str]:
+    """System and versions."""
+    system = f"{platform.system()} {platform.machine()}"
+    packages = {name: version(name) for name in _PACKAGES}
+    return {"system": system, "python": platform.python_version(), **packages}
+
+
+def input_facts(
     tables: Mapping[str, Table],
     sources: Mapping[str, Source | None],
-) -> dict[str, Any]:
-    """Inputs by role, grid, seed and versions of a run."""
-    facts = {
-        "schema": SCHEMA,
-        "daco_version": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "inputs": [_input_facts(role, table, sources[role]) for role, table in tables.items()],
-        "grid": list(settings.configs),
-        "default": PAPER_CONFIG,
-        "seed": settings.seed,
-        "n_splits": settings.n_splits,
-        "versions": {"python": platform.python_version()} | {p: version(p) for p in _PACKAGES},
-        "platform": f"{platform.system()} {platform.machine()}",
-    }
-    if settings.detectors:
-        facts["scorers"] = {label: repr(each) for label, each in settings.detectors.items()}
+    faults: Sequence[Source],
+    truth: Path | str | None,
+) -> list[dict[str, Any]]:
+    """Tables by role, with hashes of their files, and what their embedding took if it is known."""
+    rows = []
+    for role, table in tables.items():
+        if isinstance(table, StoredTable):
+            table.require_unchanged()  # or the hash would be of other vectors than the results
+        row = _file(role, role, sources[role])
+        row |= {"n_clips": len(table), "metadata": dict(table.metadata)}
+        source = sources[role]
+        if source is not None and not isinstance(source, EmbeddingTable):
+            row["cost"] = read_cost(source)
+        rows.append(row)
+    rows += [_file("faults", f"faults {at}", each) for at, each in enumerate(faults, 1)]
+    if truth is not None:
+        rows.append({"role": "truth", "name": "truth", "path": Path(truth).name, "sha256": None})
+    return rows
+
+
+def _file(role: str, name: str, source: Source | None) -> dict[str, Any]:
+    facts: dict[str, Any] = {"role": role, "name": name, "path": None, "sha256": None}
+    if source is not None and not isinstance(source, EmbeddingTable):
+        path = parse_location(source)
+        facts |= {"path": path.name, "sha256": sha256_of_file(path)}
     return facts
 
 
-def embedding_costs(sources: Mapping[str, Source | None]) -> list[dict[str, Any]]:
-    """What the embedding of each table took, where it was noted beside the table."""
-    found = []
-    for role, source in sources.items():
-        cost = None if source is None or isinstance(source, EmbeddingTable) else read_cost(source)
-        if cost is not None:
-            found.append({"role": role, **cost})
-    return found
-
-
-def _input_facts(role: str, table: Table, source: Source | None) -> dict[str, Any]:
-    path = None
-    if source is not None and not isinstance(source, EmbeddingTable):
-        path = parse_location(source)
-    if isinstance(table, StoredTable):
-        table.require_unchanged()  # or the hash would be of other vectors than the results
-    return {
-        "role": role,
-        "path": path and path.name,
-        "sha256": path and sha256_of_file(path),
-        "n_clips": len(table),
-        "machines": list(table.machines),
-        "metadata": dict(table.metadata),
-    }
+def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
+    """Sentences about what could not be computed, and why."""
+    sentences = []
+    if not any(machine.balanced for machine in machines):
+        sentences.append(
+            "The machines have one domain: there is no balance criterion, and nothing to choose by "
+            "it."
+        )
+    if not has_eval:
+        sentences.append(
+            "No evaluation machines were given, so there is no transfer to measure. Pass an eval "
+            "table."
+        )
+    for which, word in SETS.items():
+        mine = [machine for machine in machines if machine.set == which]
+        without = [machine.title for machine in mine if not machine.labelled]
+        if without:
+            others = len(mine) - len(without)
+            rest = f"official scores are over the other {others}." if others else _LOST[which]
+            named = f"{quantity(without, f'{word} machine')} ({name_list(without, 4)})"
+            sentences.append(f"{named} without complete labels: {rest}")
+    return sentences

@@ -1,6 +1,7 @@
-"""Scores of other systems as candidates of a study: base scores ``ext-<label>``.
+"""Scores of other systems as columns of a study, matched by the names of clips.
 
-Their tables have held-out scores of the normals and scores of the test clips, matched by names.
+A system with held-out scores of the normals becomes candidates ``ext-<name>``, as a detector does.
+One without is compared only.
 """
 
 from __future__ import annotations
@@ -8,43 +9,105 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daco.evaluation.score_tables import ScoreTable, match_names, read_score_table
-from daco.experiments.inputs import MachineData
+import numpy as np
+
+from daco.errors import DataError
+from daco.evaluation.system_scores import match_names, read_system
+from daco.experiments.grids import system_base
+from daco.experiments.machine_data import MachineData
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
+from daco.text import name_list, quantity
 from daco.validation import Float64s
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Systems = Mapping[str, Path | str]
-"""Tables as :func:`daco.evaluation.score_tables.read_score_table` reads them, by label."""
+"""What :func:`daco.evaluation.system_scores.read_system` reads, by name."""
 
 
-def with_systems(machines: Sequence[MachineData], systems: Systems) -> list[MachineData]:
-    """The machines with their scores by each system; a missing score is an error."""
-    tables = {label: read_score_table(path) for label, path in systems.items()}
-    return [
-        replace(each, systems={label: _scores_of(table, each) for label, table in tables.items()})
-        for each in machines
-    ]
+def read_systems(systems: Systems) -> dict[str, pd.DataFrame]:
+    """Read the scores of each system; errors name its file."""
+    for name in systems:
+        system_base(name)
+    return {name: read_system(path) for name, path in systems.items()}
 
 
-def _scores_of(table: ScoreTable, machine: MachineData) -> tuple[Float64s, Float64s]:
-    """Scores of the normals and of the test clips, in the order of the machine's."""
-    parts = table.machine(machine.machine, machine.section)
-    where = f"{table.path}, {machine.split} machine {machine.title}: the table"
-    own, test = (
-        part["score"].to_numpy(float)[match_names(names, part["path"], where) if names else []]
-        for names, part in zip((machine.normals, machine.names.tolist()), parts, strict=True)
-    )
-    return own, test
+def has_normals(table: pd.DataFrame) -> bool:
+    """Whether a system has scores of normals, so that it can be calibrated."""
+    return bool((table["split"] == "train").any())
+
+
+def with_systems(
+    machines: Sequence[MachineData], tables: Mapping[str, pd.DataFrame], notes: list[str]
+) -> list[MachineData]:
+    """The machines with their scores by each system.
+
+    A system that is compared only may have no scores of one of the sets, which `notes` tells. Any
+    other missing score is an error.
+    """
+    found: list[dict[str, tuple[Float64s | None, Float64s]]] = [{} for _ in machines]
+    if any(map(has_normals, tables.values())):
+        notes.append(
+            "The label-free veto does not judge other systems, which have no scores of "
+            "pseudo-anomalies."
+        )
+    for name, table in tables.items():
+        groups = dict(list(table.groupby(["machine", "section", "split"])))
+        absent = [each for each in machines if (each.machine, each.section, "test") not in groups]
+        absent = [each for each in absent if len(each.clips)]
+        _require_sets(name, machines, absent, can_miss=not has_normals(table), notes=notes)
+        for data, systems in zip(machines, found, strict=True):
+            where = f"System {name!r}, {data.where}: the table"
+            if data in absent:
+                systems[name] = None, np.full(len(data.clips), np.nan)
+                continue
+            normals = _scores(groups, data, "train", where) if has_normals(table) else None
+            systems[name] = normals, _scores(groups, data, "test", where)
+    return [replace(each, systems=own) for each, own in zip(machines, found, strict=True)]
+
+
+def _require_sets(
+    name: str,
+    machines: Sequence[MachineData],
+    absent: Sequence[MachineData],
+    *,
+    can_miss: bool,
+    notes: list[str],
+) -> None:
+    for which in dict.fromkeys(each.set for each in absent):
+        lost = [each.title for each in absent if each.set == which]
+        count = sum(each.set == which for each in machines)
+        if not can_miss or len(lost) < count or len(absent) == len(machines):
+            raise DataError(
+                f"System {name!r} has no scores of {quantity(lost, f'{which} machine')} out of "
+                f"{count} ({name_list(lost)}). Machines are matched by name and section."
+            )
+        notes.append(f"System {name!r} has no scores of the {which} machines.")
+
+
+def _scores(groups: Mapping[Any, Any], data: MachineData, split: str, where: str) -> Float64s:
+    """Scores of a machine's clips of a split, in their order."""
+    names = (data.normals if split == "train" else data.clips).tolist()
+    rows = groups.get((data.machine, data.section, split))
+    if not names:
+        return np.empty(0)
+    if rows is None:
+        raise DataError(f"{where} has no scores of its normals.")
+    return np.asarray(rows["score"].to_numpy(float)[match_names(names, rows["clip"], where)])
 
 
 def system_inputs(systems: Systems) -> list[dict[str, Any]]:
-    """Tables with their hashes, for the provenance of a run."""
+    """Tables with their hashes, for ``run.json``; that of a folder is of its files' hashes."""
     rows = []
-    for label, path in systems.items():
+    for name, path in systems.items():
         file = Path(path).expanduser()
-        hashes = [sha256_of_file(each) for each in sorted(file.glob("*.csv")) or [file]]
-        digest = sha256_of_bytes("".join(hashes).encode())
-        rows.append({"system": label, "files": len(hashes), "sha256": digest})
+        if file.is_dir():
+            files = sorted(each for each in file.iterdir() if each.suffix in (".csv", ".parquet"))
+            digest = sha256_of_bytes("".join(map(sha256_of_file, files)).encode())
+        else:
+            digest = sha256_of_file(file)
+        rows.append({"role": "system", "name": name, "path": file.name, "sha256": digest})
     return rows

@@ -1,210 +1,153 @@
-"""Tables as text: Markdown, LaTeX (booktabs) and CSV of a DataFrame or a dict of columns.
-
-A column's key may be a pair ``(group, name)``: LaTeX then sets a heading over the group, the
-other forms write both. Floats have two decimals unless `formats` says otherwise, and missing
-values (None, nan) are a dash. pandas' own writers know neither such formats nor such headings.
-"""
+"""The tables that the report of a study shows and an export writes, and their texts."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
+import tomllib
 from collections.abc import Mapping, Sequence
-from itertools import groupby
-from numbers import Integral, Real
-from typing import Any
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
-from daco.errors import InputError
-from daco.experiments.grid_table import Table
-from daco.validation import is_missing
+import pandas as pd
 
-Key = str | tuple[str, str]
-"""A column's key: its name, or its group and its name."""
+from daco.detector.decision import FALSE_ALARM_RATE, is_anomalous
+from daco.evaluation.intervals import too_few_machines
+from daco.evaluation.official import official_scores, score_estimate
+from daco.experiments.analysis import differences_table, frontier_table, transfer_of
+from daco.experiments.choice import grid_table, rules_table, stability_table
+from daco.experiments.criteria import Years, machine_criteria
+from daco.experiments.figures.style import look_of
+from daco.experiments.run_files import P_VALUE
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG
 
-Titles = Mapping[Any, str]
+if TYPE_CHECKING:
+    from daco.experiments.result import StudyResult
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "−": "$-$",
-    "±": r"$\pm$",
-    "Ω": r"$\Omega$",
-    "ρ": r"$\rho$",
-    "→": r"$\to$",
-    "≤": r"$\le$",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
+TEXTS: Mapping[str, Any] = tomllib.loads(
+    resources.files("daco.experiments").joinpath("templates/texts.toml").read_text("utf-8")
+)
+"""Names of rules and columns, formats of numbers, captions of tables and pictures."""
+
+SHOWN_MACHINES = 40
+"""More machines would fill a page that nobody reads: those that score lowest are shown."""
+
+SET_NAMES = {"dev": "development", "eval": "evaluation"}
+_DECIDED = {  # by label: columns for the number of clips, and for the share that is anomalous
+    0: ("normals", "false_alarms"),
+    1: ("anomalies", "detected"),
+    -1: ("unlabelled", "anomalous"),
 }
 
 
-def to_markdown(
-    frame: Table, *, titles: Titles | None = None, formats: Titles | None = None
-) -> str:
-    """Format a Markdown table; numbers are right-aligned.
+def tables_of(result: StudyResult) -> dict[str, pd.DataFrame]:
+    """The tables of a study by name, with those columns that hold anything.
 
-    Parameters
-    ----------
-    frame : DataFrame, or dict of lists by column
-    titles : dict of str, optional
-        Headings that differ from the names of the columns.
-    formats : dict of str, optional
-        Format specifications of Python by column, such as ``"+.2f"``.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> print(to_markdown({"rule": ["dev score"], "eval": [55.829]}))
-    | rule | eval |
-    |---|---:|
-    | dev score | 55.83 |
+    Their captions are in ``TEXTS["tables"]``. A table has no rows where the study lacks what it
+    needs, such as labels or a second domain.
     """
-    columns = _columns(frame)
-    headings = [_markdown(_heading(key, titles)) for key in columns]
-    rules = ["---:" if is_numeric(values) else "---" for values in columns.values()]
-    lines = ["| " + " | ".join(headings) + " |", "|" + "|".join(rules) + "|"]
-    for row in _cells(columns, formats):
-        lines.append("| " + " | ".join(map(_markdown, row)) + " |")
-    return "\n".join(lines)
+    choice, coverage, metrics = choice_of(result), result.coverage(), result.metrics()
+    grid, rules = grid_table(result, metrics), rules_table(result, metrics)
+    stability = stability_table(result, metrics)
+    metrics = metrics[metrics.filter(like="auc").notna().any(axis=1)]  # of labelled machines
+    years = {which: result.year(which) for which in result.sets}
+    few = bool(too_few_machines(len(metrics[["set", "machine"]].drop_duplicates())))
+    differences = differences_table(result, metrics=metrics, rules=rules, clips=few)
+    rules.insert(1, "how", rules["rule"].map(TEXTS["how"]))
+    grid.insert(1, "method", [look_of(name).title for name in grid["configuration"]])
+    tables = {
+        "rules": rules,
+        "differences": differences,
+        "grid": grid,
+        "vetoed": pd.DataFrame(choice["vetoed"].items(), columns=["configuration", "reason"]),
+        "transfer": transfer_of(grid, metrics, machine_criteria(result.criteria), years=years),
+        "stability": stability,
+        "frontier": frontier_table(metrics),
+        "coverage": _mean_coverage(coverage),
+        "coverage_by_machine": coverage,
+        "decisions": _decisions(result, choice["config"]),
+        "machines": _machines(metrics, choice["config"], years),
+        "compared": _compared(metrics, result.compared, years),
+    }
+    return {name: frame.dropna(axis=1, how="all") for name, frame in tables.items()}
 
 
-def to_latex(
-    frame: Table,
-    caption: str,
-    label: str,
-    *,
-    titles: Titles | None = None,
-    formats: Titles | None = None,
-) -> str:
-    r"""Format a LaTeX table for the package booktabs; texts are escaped, `label` is not.
+def choice_of(result: StudyResult) -> dict[str, Any]:
+    """What the study chose, and why."""
+    return result.run.get("choice") or result.choose().to_dict()
 
-    `titles` and `formats` are those of :func:`to_markdown`.
 
-    >>> print(to_latex({"rule": ["dev_score"], "eval": [55.829]}, "Selection", "tab:rules"))
-    \begin{table}[t]
-    \centering
-    \caption{Selection}
-    \label{tab:rules}
-    \begin{tabular}{lr}
-    \toprule
-    rule & eval \\
-    \midrule
-    dev\_score & 55.83 \\
-    \bottomrule
-    \end{tabular}
-    \end{table}
+def false_alarm_rate(result: StudyResult) -> float:
+    """The rate at which the study decides."""
+    return float(result.run["settings"].get("false_alarm_rate", FALSE_ALARM_RATE))
+
+
+def machine_scores(machines: pd.DataFrame, which: str) -> pd.DataFrame:
+    """Scores of the machines of a set, one column per configuration, from the table of machines."""
+    rows = machines[machines["set"] == SET_NAMES[which]] if len(machines) else machines
+    if rows.empty:
+        return pd.DataFrame()
+    scores = rows.drop_duplicates(["machine", "configuration"])
+    order = scores["machine"].unique()
+    wide = scores.pivot(index="machine", columns="configuration", values="score")
+    return wide.loc[order, scores["configuration"].unique()]
+
+
+def _machines(metrics: pd.DataFrame, chosen: str, years: Years) -> pd.DataFrame:
+    """Metrics and score of each machine under a few configurations; the lowest if there are many.
+
+    The score of a machine with several sections is that of all of them.
     """
-    columns = _columns(frame)
-    alignment = "".join("r" if is_numeric(values) else "l" for values in columns.values())
-    names = [_heading(key if isinstance(key, str) else ("", key[1]), None) for key in columns]
-    headings = [(titles or {}).get(key, name) for key, name in zip(columns, names, strict=True)]
-    lines = [r"\begin{table}[t]", r"\centering", rf"\caption{{{latex(caption)}}}"]
-    lines += [rf"\label{{{label}}}", rf"\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-    lines += _group_headings(columns)
-    lines += [" & ".join(map(latex, headings)) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(latex, row)) + r" \\" for row in _cells(columns, formats)]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
+    shown = [RAW_CONFIG, PAPER_CONFIG, DEFAULT_CONFIG, chosen]
+    metrics = metrics[metrics["configuration"].isin(shown)]
+    machine = ["set", "machine"]
+    groups = metrics.groupby(machine, sort=False)
+    scores = {key: official_scores(part, years[str(key[0])]) for key, part in groups}
+    if not scores:
+        return metrics
+    column = pd.concat(scores, names=machine).dropna().rename("score").reset_index()
+    lowest = column[column["configuration"] == chosen].nsmallest(SHOWN_MACHINES, "score")
+    return metrics.merge(column).merge(lowest[machine]).replace({"set": SET_NAMES})
 
 
-def to_csv(frame: Table) -> str:
-    r"""Format CSV with ten significant digits; missing values are empty.
-
-    >>> to_csv({"rule": ["dev, score"], "eval": [55.829]})
-    'rule,eval\n"dev, score",55.829\n'
-    """
-    columns = _columns(frame)
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([_heading(key, None) for key in columns])
-    writer.writerows(map(_exact, row) for row in zip(*columns.values(), strict=True))
-    return stream.getvalue()
-
-
-def format_cell(value: Any, spec: str = ".2f") -> str:
-    """A cell's text: whole numbers and texts as they are, other numbers by `spec`.
-
-    The specification ``"p"`` is for p-values: three decimals, and nothing below 0.001.
-
-    >>> format_cell(0.5, "+.2f"), format_cell(-0.5, "+.2f"), format_cell(3), format_cell(None)
-    ('+0.50', '−0.50', '3', '–')
-    """
-    if is_missing(value):
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if spec == "p":
-        return f"{value:.3f}" if value >= 0.001 else "<0.001"
-    if isinstance(value, Integral):
-        return str(value).replace("-", "−")
-    return format(float(value), spec).replace("-", "−") if isinstance(value, Real) else str(value)
+def _compared(metrics: pd.DataFrame, names: Sequence[str], years: Years) -> pd.DataFrame:
+    """Scores of what took part in no choice, with intervals over machines."""
+    rows = []
+    groups = metrics[metrics["configuration"].isin(names)].groupby(["set", "configuration"])
+    for key, part in groups:
+        which, name = map(str, key)
+        score = score_estimate(part, years[which])
+        if score.n:
+            rows.append([SET_NAMES[which], name, score.value, score.low, score.high, score.n])
+    columns = ["set", "configuration", "score", "score_low", "score_high", "n_machines"]
+    return pd.DataFrame(rows, columns=columns)
 
 
-def latex(text: str) -> str:
-    """`text` with everything escaped that LaTeX would read as a command."""
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+def _mean_coverage(coverage: pd.DataFrame) -> pd.DataFrame:
+    """Realised rates, mean over machines, with the domains side by side."""
+    if coverage.empty:
+        return pd.DataFrame()
+    keys = ["set", "configuration", "decision", "level", "domain"]
+    means = coverage.groupby(keys, sort=False)["rate"].mean().unstack("domain").reset_index()
+    return means.replace({"set": SET_NAMES}).rename_axis(columns=None)
 
 
-def _columns(frame: Table) -> dict[Key, list[Any]]:
-    columns: dict[Key, list[Any]] = {key: list(frame[key]) for key in frame}
-    if not columns:
-        raise InputError("A table needs at least one column.")
-    lengths = [len(values) for values in columns.values()]
-    if len(set(lengths)) > 1:
-        raise InputError(f"Columns of one table have one length. Got {lengths}.")
-    return columns
-
-
-def _cells(columns: Mapping[Key, Sequence[Any]], formats: Titles | None) -> list[tuple[str, ...]]:
-    """The texts of all cells, row by row."""
-    specs = formats or {}
-    texts = [
-        [format_cell(value, specs.get(key, ".2f")) for value in columns[key]] for key in columns
-    ]
-    return list(zip(*texts, strict=True))
-
-
-def _heading(key: Key, titles: Titles | None) -> str:
-    name = (titles or {}).get(key)
-    if isinstance(key, str):
-        return name or key
-    return " ".join(filter(None, (key[0], name or key[1])))
-
-
-def is_numeric(values: Sequence[Any]) -> bool:
-    """Whether all known values are numbers, and there are any."""
-    known = [value for value in values if not is_missing(value)]
-    return bool(known) and all(
-        isinstance(value, Real) and not isinstance(value, bool) for value in known
+def _decisions(result: StudyResult, chosen: str) -> pd.DataFrame:
+    """How many test clips of each machine and domain are called anomalous."""
+    if chosen not in result.decided:
+        return pd.DataFrame()
+    clips = result.test_clips
+    p_values = clips[P_VALUE + chosen].to_numpy(float)
+    clips = clips.assign(
+        anomalous=is_anomalous(p_values, false_alarm_rate(result)),
+        domain=clips["domain"].replace("", "unknown"),
+        label=clips["label"].fillna(-1).astype(int),
     )
-
-
-def _group_headings(keys: Mapping[Key, Any]) -> list[str]:
-    """A row of headings that span their groups, and the rules under them."""
-    cells, rules, start = [], [], 1
-    for name, run in groupby("" if isinstance(key, str) else key[0] for key in keys):
-        width = len(list(run))
-        if name:
-            cells.append(rf"\multicolumn{{{width}}}{{c}}{{{latex(name)}}}")
-            rules.append(rf"\cmidrule(lr){{{start}-{start + width - 1}}}")
-        else:
-            cells.append("&" * (width - 1))
-        start += width
-    return [" & ".join(cells) + r" \\", "".join(rules)] if rules else []
-
-
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
-
-
-def _exact(value: Any) -> Any:
-    if is_missing(value):
-        return ""
-    is_float = isinstance(value, Real) and not isinstance(value, Integral)
-    return format(float(value), ".10g") if is_float else value
+    keys = ["set", "machine", "section", "domain"]
+    rows = []
+    for key, part in clips.groupby(keys, sort=False):
+        row: dict[str, Any] = dict(zip(keys, key, strict=True))
+        for label, (count, share) in _DECIDED.items():
+            flags = part.loc[part["label"] == label, "anomalous"]
+            if len(flags):
+                row |= {count: len(flags), share: float(flags.mean())}
+        rows.append(row)
+    return pd.DataFrame(rows).replace({"set": SET_NAMES})

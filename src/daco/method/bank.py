@@ -223,13 +223,38 @@ class NormalBank:
             The session of each clip, ``""`` where it is not known.
         """
         plan = self._plan(config, leave_out=True)
+        parts = [
+            self._scores.examined(plan, distances, values, hidden)
+            for distances, values, hidden in self._as_new(plan, siblings, sessions)
+        ]
+        return self._in_given_order(parts).take(np.argsort(self._order))
+
+    def score_normals(
+        self, grid: Grid, siblings: str | int = "auto", sessions: Sequence[str] = ()
+    ) -> Float64s:
+        """Return the scores of `examine_normals` for many configurations, (N, len(grid))."""
+        plan = self._plan(grid, leave_out=True)
+        grouped = [
+            self._scores.grid_scores(plan, distances, values, left_out=True)[0][:, 0].T
+            for distances, values, _ in self._as_new(plan, siblings, sessions)
+        ]
+        scores = np.empty((len(self), len(plan.configs)))
+        scores[self._order] = np.concatenate(grouped)
+        return scores
+
+    def _as_new(
+        self, plan: Plan, siblings: str | int, sessions: Sequence[str]
+    ) -> Iterator[tuple[list[Floats], dict[Base, Float64s], Indices]]:
+        """Distances by view, external scores and number of hidden siblings, in blocks of clips.
+
+        A clip is infinitely far from itself and from its siblings.
+        """
         refuse_oracle(plan.configs)
         names = np.array(sessions if len(sessions) else [""] * len(self))[self._order]
         groups = [name or f"clip {row}" for row, name in enumerate(sessions)] or None
         external = {
             base: self._external.within(base.label, groups=groups)[0] for base in plan.external
         }
-        parts = []
         for rows in self._blocks(len(self)):
             clips = np.arange(rows.start, rows.stop)
             distances, hidden = [], np.zeros(len(clips), np.intp)
@@ -238,9 +263,7 @@ class NormalBank:
                 of_view = hide_siblings(to_normals, clips, self._starts, siblings, names)
                 hidden = np.maximum(hidden, of_view)
                 distances.append(to_normals.T)
-            values = {base: each[rows] for base, each in external.items()}
-            parts.append(self._scores.examined(plan, distances, values, hidden))
-        return self._in_given_order(parts).take(np.argsort(self._order))
+            yield distances, {base: each[rows] for base, each in external.items()}, hidden
 
     def leave_one_out(self, grid: Grid) -> Float64s:
         """Score each clip of the bank by all the others, (N, len(grid))."""

@@ -157,14 +157,34 @@ def resample_plan(
 
 
 def resampled_ks(scores: Float64s, copies: NDArray[np.int64], starts: Indices) -> Float64s:
-    """KS distance (C,) of held-out scores (C, n) whose clips occur `copies` (n,) times.
+    """KS distances (C, R) of held-out scores (C, n) whose clips occur `copies` (R, n) times.
 
     It is the mean over pairs of domains that have a clip in the resample.
     """
-    parts = [np.repeat(scores[:, a:b], copies[a:b], axis=1) for a, b in pairwise(starts)]
-    pairs = combinations([part for part in parts if part.shape[1]], 2)
-    distances = [ks_counts(a, b) / (a.shape[1] * b.shape[1]) for a, b in pairs]
-    return np.mean(distances, axis=0) if distances else np.full(len(scores), np.nan)
+    total = np.zeros((len(scores), len(copies)))
+    n_pairs = np.zeros(len(copies))
+    for (a, b), (c, d) in combinations(pairwise(starts), 2):
+        first, second = (a, b), (c, d)
+        if b - a < d - c:
+            first, second = second, first
+        large, small = scores[:, slice(*first)], scores[:, slice(*second)]
+        n_of, m_of = copies[:, slice(*first)], copies[:, slice(*second)]
+        n, m = n_of.sum(axis=1), m_of.sum(axis=1)
+        known = (n > 0) & (m > 0)
+        gaps = np.zeros((len(scores), len(copies)))
+        for up_to in (np.less, np.less_equal):
+            # Counts are whole numbers below 2**24, which float32 adds without rounding.
+            of_large, of_small = (
+                up_to(part[:, None, :], small[:, :, None]).astype(np.float32)
+                @ times.T.astype(np.float32)
+                for part, times in ((large, n_of), (small, m_of))
+            )
+            difference = abs(of_large.astype(np.float64) * m - of_small.astype(np.float64) * n)
+            np.maximum(gaps, difference.max(axis=1), out=gaps)
+        total += np.where(known, gaps / np.maximum(n * m, 1), 0)
+        n_pairs += known
+    with np.errstate(invalid="ignore"):
+        return np.where(n_pairs > 0, total / n_pairs, np.nan)
 
 
 def ks_distance(a: ArrayLike, b: ArrayLike) -> float:

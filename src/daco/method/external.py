@@ -73,7 +73,7 @@ class ExternalScorers:
         self._domains = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         self._scorers = {label: self._checked(label, each) for label, each in scorers.items()}
         self._fitted: dict[str, Any] = {}
-        self._cross_fitted: dict[str, Float64s] = {}
+        self._cross_fitted: dict[tuple[str, bytes], Float64s] = {}
         self.labels = tuple(scorers)
         """The scorers that were given; installed ones can be used as well."""
         # Banks without detectors keep no second copy of the vectors.
@@ -99,20 +99,21 @@ class ExternalScorers:
         groups : N texts, optional
             Recording sessions in the order of X, empty where unknown. A session is in one fold.
         """
-        if members is None and groups is None and label in self._cross_fitted:
-            return self._cross_fitted[label]
         parts = np.ones((1, len(self._order)), np.bool_) if members is None else members
         scorer = self._scorer(label)
         if not is_detector(scorer):
             return np.tile(scorer, (len(parts), 1))
+        # Equal parts are fitted once: the first splits of a seed are those of any longer list.
+        known = self._cross_fitted if groups is None else {}
+        missing = {
+            (label, part.tobytes()): part for part in parts if (label, part.tobytes()) not in known
+        }
         from joblib import Parallel, delayed
 
         score_part = delayed(self._part_scores)
-        rows = Parallel(n_jobs=self._n_jobs)(score_part(label, each, groups) for each in parts)
-        scores = np.array(rows)
-        if members is None and groups is None:
-            self._cross_fitted[label] = scores
-        return scores
+        jobs = (score_part(label, part, groups) for part in missing.values())
+        known.update(zip(missing, Parallel(n_jobs=self._n_jobs)(jobs), strict=True))
+        return np.array([known[label, part.tobytes()] for part in parts])
 
     def _part_scores(self, label: str, inside: Bools, groups: Sequence[Any] | None) -> Float64s:
         """Scores (N,) of all clips by detectors of the clips of one part."""

@@ -69,23 +69,21 @@ def balance_of_halves(
         if with_uniformity:
             for a, b in pairwise(starts):
                 uniformity += uniformity_ks(scores[quantiles][..., a:b]).sum(axis=1)
-        for resample, column in zip(*np.nonzero(_within(splits_of, first, scores)), strict=True):
-            split = splits_of[resample, column]
-            of_clips = copies[resample, np.flatnonzero(held[split])]
+        for split in range(first, first + scores.shape[1]):
+            drawn = np.nonzero(splits_of == split)[0]
+            if not len(drawn):
+                continue
+            of_clips = copies[drawn][:, held[split]]
             ks = resampled_ks(scores[:, split - first], of_clips, starts)
-            if not np.isnan(ks).any():  # no two domains have a clip in this split
-                resampled[:, resample] += ks
-                n_used[resample] += 1
+            known = ~np.isnan(ks).any(axis=0)  # two domains have a clip in this split
+            np.add.at(resampled.T, drawn[known], ks.T[known])
+            np.add.at(n_used, drawn[known], 1)
     mean_uniformity = np.full(len(plan.configs), np.nan)
     mean_uniformity[quantiles] = uniformity / (len(held) * len(sizes))
     with np.errstate(invalid="ignore"):  # a resample without any such split is nan
         resampled /= n_used
     balance = Balance(np.concatenate(counts, axis=1), ks_denominators(starts), resampled)
     return balance, mean_uniformity
-
-
-def _within(splits: NDArray[np.intp], first: int, scores: Float64s) -> Bools:
-    return (splits >= first) & (splits < first + scores.shape[1])
 
 
 def _held_out_scores(

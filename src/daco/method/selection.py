@@ -1,4 +1,4 @@
-"""Choosing a configuration: one function and four rules, for everything that chooses.
+"""Choosing a configuration: one function and five rules, for everything that chooses.
 
 `choose` reads a table with one row per configuration; `choose_config` makes that table from the
 normal clips of one machine. The only labels that any rule reads are the dev scores of the paper's
@@ -37,10 +37,15 @@ FAR_BELOW = 5.0  # points below the best dev score from which on a choice has a 
 class Rule(StrEnum):
     """How `choose` chooses a configuration."""
 
+    GUARDED = "guarded"
+    LABEL_FREE = "label-free"
     PAPER = "paper"
     CRITERION = "criterion"
     DEV = "dev"
-    GUARDED = "guarded"
+
+
+_RESAMPLING = (Rule.GUARDED, Rule.LABEL_FREE)
+"""The rules that read the label-free veto and count resamples."""
 
 
 class Table(Protocol):
@@ -62,7 +67,7 @@ class Choice:
     pick : str
         What the rule picks before it considers the default.
     agreement, n_resamples : float or None, int
-        Share of the resamples in which `config` has the smallest criterion of those allowed.
+        Share of the resamples in which `pick` has the smallest criterion of those allowed.
     criterion : {str: float}
         The criterion of every candidate, in their order; nan where it is not defined.
     vetoed : {str: str}
@@ -83,6 +88,20 @@ class Choice:
     warnings: tuple[str, ...] = ()
     balance: Balance | None = field(default=None, repr=False)
     pseudo: PseudoScores | None = field(default=None, repr=False)
+
+    @property
+    def stability(self) -> str:
+        """How many resamples agree with the choice, in words; empty if there are none.
+
+        >>> Choice("raw-k1", Rule.GUARDED, "", "raw-k1", 0.39, 100).stability
+        '39 of 100 resamples pick it'
+        """
+        if self.agreement is None:
+            return ""
+        wins = f"{round(self.agreement * self.n_resamples)} of {self.n_resamples} resamples pick"
+        if self.config == self.pick:
+            return f"{wins} it"
+        return f"kept as the default within the noise; {wins} {self.pick}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -110,9 +129,11 @@ def choose(
         ``paper``: Algorithm 1 of the paper, the smallest criterion above the bottom decile of dev
         scores. ``criterion``: the smallest of all. ``dev``: the largest dev score. ``guarded``:
         excludes the bottom decile of dev scores and what is not viable, as far as these are known.
-        It picks the configuration that has the smallest criterion in most resamples, or simply the
-        smallest if there are none. The default is chosen instead if it is as good within the noise:
-        if its criterion less that of the pick, paired over resamples, has a 5 % quantile <= 0.
+        ``label-free``: excludes only what is not viable, and reads no dev score.
+        The last two pick the configuration that has the smallest criterion in most resamples, or
+        simply the smallest if there are none. The default is chosen instead if it is as good within
+        the noise: if its criterion less that of the pick, paired over resamples, has a 5 % quantile
+        <= 0.
     resampled : (C, R), optional
         The criterion of each configuration in R resamples of splits and clips, mean over machines.
     default : str
@@ -121,7 +142,8 @@ def choose(
     Returns
     -------
     Choice
-        If the vetoes leave no configuration, an `InputError` says which of them.
+        If the vetoes leave no configuration, an `InputError` says so and names the rules that can
+        be applied.
 
     Examples
     --------
@@ -136,7 +158,7 @@ def choose(
     >>> choose(grid).vetoed
     {'ldn-diff-K16': 'dev-score veto'}
     """
-    rule = _parse_rule(rule)
+    rule = parse_rule(rule)
     names = config_names(column(table, "config"))
     dev = _dev_scores(table, len(names), rule)
     if rule is Rule.DEV and dev is not None:
@@ -147,11 +169,11 @@ def choose(
     vetoed = _vetoed(table, names, dev, rule)
     if len(names) == 1:
         choice = Choice(names[0], rule, "the only candidate", names[0])
-    elif rule is Rule.GUARDED and np.isnan(criterion).all() and default in set(names) - set(vetoed):
+    elif rule in _RESAMPLING and np.isnan(criterion).all() and default in set(names) - set(vetoed):
         choice = _fixed(default, "no candidate has a criterion, which compares domains")
     else:
         allowed = _allowed(names, criterion, vetoed)
-        samples = _resamples(resampled if rule is Rule.GUARDED else None, len(names), allowed)
+        samples = _resamples(resampled if rule in _RESAMPLING else None, len(names), allowed)
         choice = _smallest(names, criterion, allowed, samples, default)
     return replace(
         choice,
@@ -281,7 +303,7 @@ def _smallest(
                 f"the fixed default: its criterion, {criterion[fixed]:.4f}, is as good within the "
                 f"noise as that of {names[pick]}, {criterion[pick]:.4f}, the smallest {agreed}"
             )
-    share = float(wins[config] / n_samples)
+    share = float(wins[pick] / n_samples)
     return Choice(names[config], Rule.GUARDED, reason, names[pick], share, n_samples)
 
 
@@ -292,22 +314,33 @@ def _fixed(config: str, why: str) -> Choice:
 
 def _vetoed(table: Table, names: list[str], dev: Float64s | None, rule: Rule) -> dict[str, str]:
     """The configurations that are excluded, with the reasons; an error if these are all."""
-    by_dev, by_faults = np.zeros(len(names), np.bool_), np.zeros(len(names), np.bool_)
     if rule is Rule.CRITERION or len(names) == 1:
         return {}
+    excluded = {}
     if dev is not None:
-        by_dev = ~viable(dev)
-    if rule is Rule.GUARDED and "viable" in table:
-        by_faults = numbers("viable", table["viable"], len(names), allow_nan=True) == 0
-    excluded = {"dev-score veto": by_dev, "label-free veto": by_faults}
-    if (by_dev | by_faults).all():
-        left = [f"the {veto} leaves {(~out).sum()}" for veto, out in excluded.items() if out.any()]
+        excluded["dev-score veto"] = ~viable(dev)
+    if rule is Rule.LABEL_FREE or (rule is Rule.GUARDED and "viable" in table):
+        is_viable = numbers("viable", column(table, "viable"), len(names), allow_nan=True)
+        excluded["label-free veto"] = is_viable == 0
+    if excluded and np.any(list(excluded.values()), axis=0).all():
+        left = [f"the {veto} leaves {(~out).sum()}" for veto, out in excluded.items()]
         raise InputError(
-            f"Of {len(names)} configurations {' and '.join(left)}, so that none can be chosen. Add "
-            f"configurations, or choose by another rule: {name_list(sorted(set(Rule) - {rule}))}."
+            f"Of {len(names)} configurations {' and '.join(left)}, so that none can be chosen by "
+            f"the rule {rule}. Add configurations, or choose by {_rules_that_work(excluded, dev)}."
         )
     vetoes = [[veto for veto, out in excluded.items() if out[row]] for row in range(len(names))]
     return {name: " and ".join(by) for name, by in zip(names, vetoes, strict=True) if by}
+
+
+def _rules_that_work(excluded: Mapping[str, Bools], dev: Float64s | None) -> str:
+    """The rules that can choose where these vetoes together leave nothing."""
+    works = {
+        Rule.PAPER: not excluded.get("dev-score veto", np.True_).all(),
+        Rule.LABEL_FREE: not excluded.get("label-free veto", np.True_).all(),
+        Rule.CRITERION: True,
+        Rule.DEV: dev is not None,
+    }
+    return " or ".join(rule for rule, possible in works.items() if possible)
 
 
 def _allowed(names: list[str], criterion: Float64s, vetoed: Mapping[str, str]) -> Indices:
@@ -344,7 +377,8 @@ def _warnings(config: str, names: list[str], dev: Float64s | None) -> tuple[str,
     )
 
 
-def _parse_rule(rule: Rule | str) -> Rule:
+def parse_rule(rule: Rule | str) -> Rule:
+    """The rule of this name, or an error that lists all."""
     try:
         return Rule(rule)
     except ValueError:
@@ -352,11 +386,12 @@ def _parse_rule(rule: Rule | str) -> Rule:
 
 
 def _dev_scores(table: Table, n: int, rule: Rule) -> Float64s | None:
-    """The dev scores; None if there are none and the rule does not need them."""
-    if rule in (Rule.GUARDED, Rule.CRITERION):
+    """The dev scores; None if the rule does not read them, or can do without them."""
+    if rule in (Rule.LABEL_FREE, Rule.CRITERION):
+        return None
+    if rule is Rule.GUARDED:
         if "dev_score" not in table:
             return None
-        unknown = np.isnan(numbers("dev_score", table["dev_score"], n, allow_nan=True))
-        if unknown.all() or (rule is Rule.CRITERION and unknown.any()):
+        if np.isnan(numbers("dev_score", table["dev_score"], n, allow_nan=True)).all():
             return None
     return numbers("dev_score", column(table, "dev_score"), n)

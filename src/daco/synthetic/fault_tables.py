@@ -1,4 +1,4 @@
-"""Injected faults as pseudo-anomalies: a table of faulty recordings, matched with its normals.
+"""Tables of injected faults, as ``daco inject`` writes them, as pseudo-anomalies of machines.
 
 Faults were added to recordings (:mod:`daco.synthetic.injection`) and embedded like them. Without
 such recordings :func:`daco.method.viability.moved_normals` makes pseudo-anomalies of embeddings.
@@ -6,7 +6,10 @@ such recordings :func:`daco.method.viability.moved_normals` makes pseudo-anomali
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,15 +17,80 @@ from numpy.typing import ArrayLike, NDArray
 from daco.data.clips import stem_of
 from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
+from daco.files.remote import Location
 from daco.method.bank import Domains
 from daco.method.distances import unit_rows
 from daco.method.viability import INJECTED, PseudoAnomalies
 from daco.text import name_list
-from daco.validation import Floats, Indices, as_embeddings
+from daco.validation import as_embeddings
 
 SAME = 1e-6
 """Cosine distance below which two embeddings are of one recording: above rounding, and below the
 distance of the closest two recordings of the machines it was tried on."""
+
+_ORIGIN = ("backbone", "weights_sha256", "package", "channel")
+
+
+def read_faults(
+    sources: Iterable[EmbeddingTable | Location | str], like: Iterable[Mapping[str, str]] = ()
+) -> list[EmbeddingTable]:
+    """Read tables of faults for `faults_of`.
+
+    Network, weights and channel must be those of `like`, the metadata of the tables of a study.
+    """
+    tables = []
+    for source in sources:
+        table = source if isinstance(source, EmbeddingTable) else EmbeddingTable.read(source)
+        title = "A table of faults" if table is source else str(source)
+        if "fault" not in table.columns:
+            raise DataError(f"{title} has no column 'fault'. Make it with daco inject.")
+        for key, other in product(_ORIGIN, like):
+            values = table.metadata.get(key), other.get(key)
+            if all(values) and values[0] != values[1]:
+                raise InputError(
+                    f"{title} was made with {key} {values[0]}, and a table of the study with "
+                    f"{values[1]}. Inject faults with the network of the study."
+                )
+        tables.append(table)
+    return tables
+
+
+def faults_of(
+    tables: Iterable[EmbeddingTable],
+    machine: str,
+    section: str = "00",
+    year: int | None = None,
+    *,
+    names: Sequence[str],
+    domains: Domains,
+    X: ArrayLike,
+    readout: str | None = None,
+    rename: Mapping[str, str] | None = None,
+) -> PseudoAnomalies | None:
+    """Return the faults of one machine of a study, as of `injected`; None if no table has any.
+
+    A table that was not made by a network may have a readout of another name than the study.
+    ``rename`` maps domains of the tables to those of the study.
+    """
+    wanted: dict[str, Any] = {"machine": machine, "section": section}
+    wanted |= {} if year is None else {"year": [year, None]}
+    found = [own for own in (table.select(**wanted) for table in tables) if len(own)]
+    if len(found) > 1:
+        raise InputError(f"{machine}: two tables have its faults. Give them once.")
+    for table in found:
+        is_there = set((readout or "").split("+")) <= set(table.readouts)
+        if not is_there and "backbone" not in table.metadata:
+            readout = None
+        made = injected(table, names, domains, X=X, readout=readout)
+        own = [(rename or {}).get(domain, domain) for domain in made.domains.tolist()]
+        made = replace(made, domains=np.where(made.rows < 0, own, made.domains))
+        if not set(made.domains.tolist()) <= set(map(str, domains)):
+            raise InputError(
+                f"{machine}: some faults are of a domain that the normals do not have. Inject "
+                "faults into the study's own normals."
+            )
+        return made
+    return None
 
 
 def injected(
@@ -30,8 +98,8 @@ def injected(
     names: Sequence[str],
     domains: Domains | None = None,
     *,
+    X: ArrayLike,
     readout: str | None = None,
-    X: ArrayLike | None = None,
 ) -> PseudoAnomalies:
     """Use injected faults as pseudo-anomalies of a machine.
 
@@ -40,16 +108,13 @@ def injected(
     faults : EmbeddingTable
         The rows of one machine, as :func:`daco.synthetic.injection.inject_recordings` returns them.
         Only ``path``, ``domain``, ``fault`` and the embeddings are used.
-    names : N texts
-        The paths of the normals of the machine.
+    names, X : N texts, (N, D)
+        Paths and embeddings of the normals of the machine. A recording is matched with the normal
+        that has its clean embedding, or with the nearest one if that has its file name.
     domains : N labels, optional
         The domains of the normals. A recording that is not among them keeps its own domain.
     readout : str, optional
         By default the first readout of the table.
-    X : (N, D), optional
-        Embeddings of the normals. A recording is then matched with the normal that has its clean
-        embedding, and names decide between copies. Without X a recording is matched by its path,
-        or by a file name that only one normal has.
 
     Returns
     -------
@@ -63,80 +128,53 @@ def injected(
     >>> faults = EmbeddingTable.from_arrays(
     ...     np.eye(4), domain="old", path=["a.wav", "a.wav", "b.wav", "b.wav"],
     ...     fault=["", "rub", "", "rub"])
-    >>> made = injected(faults, ["x/b.wav", "x/c.wav"], ["old", "old"])
-    >>> made.rows, made.kinds, made.origin
-    (array([-1,  0]), array(['rub', 'rub'], dtype='<U3'), array([0, 1]))
-    >>> injected(faults, ["x/b.wav", "x/c.wav"], ["old", "old"], X=np.eye(4)[[3, 0]]).rows
-    array([ 1, -1])
+    >>> made = injected(faults, ["x/b.wav", "x/c.wav"], ["new", "new"], X=np.eye(4)[[2, 3]])
+    >>> made.rows, made.domains, made.kinds
+    (array([-1,  0]), array(['old', 'new'], dtype='<U3'), array(['rub', 'rub'], dtype='<U3'))
     """
-    matrix, kinds = faults.matrix(readout), _faults_of(faults)
-    paths = [str(path) for path in faults.columns["path"]]
+    matrix, paths = faults.matrix(readout), faults.columns["path"].astype(str)
+    kinds = np.array([fault or "" for fault in faults.columns["fault"]], str)
     is_clean = kinds == ""
-    if not is_clean.any() or is_clean.all():
+    recordings = {path: row for row, path in enumerate(paths[is_clean])}
+    lost = sorted(set(paths) - set(recordings))
+    if lost or len(recordings) != is_clean.sum() or is_clean.all():
         raise DataError(
-            "The table of faults needs clean rows and rows with faults. Use daco inject."
+            "A table of faults needs one clean row and rows with faults of every recording. "
+            f"{name_list(lost) or 'Some recordings'} have none or several. Use daco inject."
         )
-    at = {path: row for row, path in enumerate(np.array(paths)[is_clean])}
-    lost = [path for path in paths if path not in at]
-    if lost or len(at) != int(is_clean.sum()):
-        raise DataError(
-            "Every recording of a table of faults must have one clean row. "
-            f"{name_list(dict.fromkeys(lost)) or 'Some recordings'} have none or several."
-        )
-    if X is None:
-        rows = _named(list(at), names)
-    else:
-        rows = _found(matrix[is_clean], list(at), as_embeddings(X), names)
-    given = [str(each) for each in faults.columns["domain"][is_clean]]
-    labels = [str(each) for each in np.asarray(domains)] if domains is not None else None
-    own = [
-        given[index] if labels is None or row < 0 else labels[row] for index, row in enumerate(rows)
-    ]
-    faulted = [path for path, clean in zip(paths, is_clean, strict=True) if not clean]
+    same = same_recordings(matrix[is_clean], list(recordings), X, names)
+    rows = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+    own = faults.columns["domain"][is_clean].astype(str)
+    if domains is not None:
+        own = np.where(rows < 0, own, np.asarray(domains).astype(str)[rows])
     return PseudoAnomalies(
         basis=INJECTED,
         clean=matrix[is_clean],
         rows=rows,
-        domains=np.array(own),
+        domains=own,
         vectors=matrix[~is_clean],
-        origin=np.array([at[path] for path in faulted], np.intp),
+        origin=np.array([recordings[path] for path in paths[~is_clean]], np.intp),
         kinds=kinds[~is_clean],
     )
 
 
-def _faults_of(table: EmbeddingTable) -> NDArray[np.str_]:
-    if "fault" not in table.columns:
-        raise DataError("The table has no column 'fault'. Make one with daco inject.")
-    return np.array(["" if each is None else str(each) for each in table.columns["fault"]])
+def same_recordings(
+    clean: ArrayLike, paths: Sequence[str], X: ArrayLike, names: Sequence[str]
+) -> NDArray[np.int_]:
+    """Which normals are copies of each recording, (n, N): 0 none, 1 by sound, 2 or 3 by name too.
 
-
-def _found(clean: Floats, paths: Sequence[str], X: Floats, names: Sequence[str]) -> Indices:
-    """The row of each clean vector among the normals, by sound; -1 if it is not one of them."""
-    if len(X) != len(names) or X.shape[1] != clean.shape[1]:
+    A normal with the same file name is a copy also if no other normal is nearer.
+    """
+    bank, clips = as_embeddings(X), np.asarray(clean, np.float64)
+    if bank.shape != (len(names), clips.shape[1]):
         raise InputError(
-            f"X must have one row for each of the {len(names)} names and, as the faults, "
-            f"{clean.shape[1]} columns. Got shape {X.shape} instead."
+            f"The normals must be {len(names)} rows of {clips.shape[1]} values, as the faults. Got "
+            f"shape {bank.shape} instead. Inject faults with the readout of the normals."
         )
-    bank, known = unit_rows(X.astype(np.float64)), [str(name) for name in names]
-    found = []
-    for vector, path in zip(unit_rows(clean.astype(np.float64)), paths, strict=True):
-        distances = 1 - bank @ vector
-        nearest = float(distances.min())
-        near = np.flatnonzero(distances <= max(SAME, nearest)).tolist()
-        near.sort(key=lambda row: (known[row] != path, stem_of(known[row]) != stem_of(path)))
-        named = len(near) == 1 and stem_of(known[near[0]]) == stem_of(path)
-        found.append(near[0] if nearest <= SAME or named else -1)
-    return np.array(found, np.intp)
-
-
-def _named(paths: Sequence[str], names: Sequence[str]) -> Indices:
-    """The row of each path among the names: the same path, else the only one of that stem."""
-    rows = {str(name): row for row, name in enumerate(names)}
-    stems: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        stems.setdefault(stem_of(str(name)), []).append(row)
-    found = []
-    for path in paths:
-        alike = stems.get(stem_of(path), [])
-        found.append(rows.get(path, alike[0] if len(alike) == 1 else -1))
-    return np.array(found, np.intp)
+    distances = 1 - unit_rows(clips) @ unit_rows(bank.astype(np.float64)).T
+    same_path = np.array(paths, str)[:, None] == np.array(names, str)
+    stems = [np.array([stem_of(str(name)) for name in each], str) for each in (paths, names)]
+    same_stem = stems[0][:, None] == stems[1]
+    nearest = distances == distances.min(axis=1, keepdims=True)
+    is_copy = (distances <= SAME) | (nearest & same_stem)
+    return is_copy * (1 + same_stem.astype(int) + same_path)

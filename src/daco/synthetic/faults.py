@@ -78,11 +78,7 @@ def inject(
     >>> print(f"{20 * np.log10(np.std(faulted - clean) / np.std(clean)):.3f} dB")
     -10.000 dB
     """
-    if not -np.inf < level_db <= LOUDEST_DB:
-        raise InputError(
-            f"A fault's level must be a number of decibels below 60. Got {level_db!r}."
-        )
-    clean = checked_wave(wave)
+    clean = _checked_wave(wave)
     (change,) = fault_changes(clean, sample_rate, kind, [level_db], rng)
     return clean + change
 
@@ -99,42 +95,39 @@ def fault_changes(
         raise InputError(f"A fault is one of {', '.join(ALL_KINDS)}. Got {kind!r} instead.")
     if not sample_rate > 0:
         raise InputError(f"The sample rate must be a number above 0. Got {sample_rate!r}.")
-    clean = checked_wave(wave)
-    near = np.atleast_2d(clean)[0].astype(np.float64)
-    near -= near.mean()
-    wanted = np.sqrt(np.mean(near**2))
-    usable = len(near) > 1 and wanted > 0
-    fault = np.zeros_like(near)
-    if usable and kind in _MAKERS:
-        fault = _MAKERS[kind](near, int(sample_rate), rng)
-        fault = fault - fault.mean()
-        level = np.sqrt(np.mean(fault**2))
-        fault = fault * (wanted / level) if level > 0 else np.zeros_like(near)
-    seed = rng.integers(2**32)
+    if not all(-np.inf < level_db <= LOUDEST_DB for level_db in levels_db):
+        raise InputError(f"A fault's level must be decibels below 60. Got {list(levels_db)}.")
+    clean = _checked_wave(wave)
     gains = np.full((len(np.atleast_2d(clean)), 1), 10 ** (FAR_DB / 20))
     gains[0] = 1
+    near = np.atleast_2d(clean)[0].astype(np.float64)
+    near -= near.mean()
+    is_silent = not near.any()
+    fault = np.zeros_like(near)
+    if kind in _MAKERS and not is_silent:
+        fault = _MAKERS[kind](near, int(sample_rate), rng)
+        fault = fault - fault.mean()
+        fault *= near.std() / (fault.std() or np.inf)
+    seed = rng.integers(2**32)
     for level_db in levels_db:
         change = 10 ** (level_db / 20) * fault
-        if usable and kind in _BY_LEVEL:
+        if kind in _BY_LEVEL and not is_silent:
             own = np.random.default_rng(seed)
             change = _BY_LEVEL[kind](near, int(sample_rate), level_db, own)
         yield (gains * change).astype(np.float32).reshape(clean.shape)
 
 
-def checked_wave(wave: ArrayLike) -> Float32s:
-    """A waveform as float32, (n,) or (channels, n); 16-bit samples are scaled to full scale 1."""
+def _checked_wave(wave: ArrayLike) -> Float32s:
+    """A waveform as float32, (n,) or (channels, n)."""
     array: NDArray[Any] = np.asarray(wave)
-    if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind not in "fi":
+    if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind != "f":
         raise InputError(
-            "A waveform is an array (samples,) or (channels, samples) of numbers. "
+            "A waveform is an array (samples,) or (channels, samples) of floating-point numbers. "
             f"Got {array.dtype} of shape {array.shape}."
         )
-    if array.dtype == np.int16:
-        return array.astype(np.float32) / np.float32(32768)
-    array = array.astype(np.float32, copy=False)
     if not np.isfinite(array).all():
         raise InputError("The waveform contains NaN or inf. Leave that recording out.")
-    return array
+    return array.astype(np.float32, copy=False)
 
 
 # Each kind takes the clean near microphone around its mean, and gives a change.

@@ -27,8 +27,6 @@ from daco.files.remote import Location
 from daco.synthetic.faults import ALL_KINDS, FAR_DB, KINDS, LEVELS, LOUDEST_DB, fault_changes
 from daco.validation import Float32s, require_whole
 
-PER_DOMAIN = 20
-
 Progress = Callable[[int, int], None]
 
 
@@ -36,36 +34,26 @@ Progress = Callable[[int, int], None]
 class Plan:
     """The faults to inject, and their levels in decibels relative to each recording.
 
-    By default all six faults of machines at -18, -10 and -4 dB. A recording has the same fault at
-    every level; the seed draws its details.
+    A recording has the same fault at every level; the seed draws its details.
     """
 
-    kinds: tuple[str, ...] = KINDS
-    levels: tuple[float, ...] = LEVELS
+    kinds: Sequence[str] = KINDS
+    levels: Sequence[float] = LEVELS
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kinds", tuple(self.kinds))
         object.__setattr__(self, "levels", tuple(sorted({float(each) for each in self.levels})))
-        unknown = [kind for kind in self.kinds if kind not in ALL_KINDS]
-        if unknown or not self.kinds or len(set(self.kinds)) != len(self.kinds):
+        if not set(self.kinds) <= set(ALL_KINDS) or not 0 < len(self.kinds) == len(set(self.kinds)):
             raise InputError(
                 f"Faults must be some of {', '.join(ALL_KINDS)}, each once. Got "
                 f"{', '.join(map(str, self.kinds)) or 'none'} instead."
             )
         if not self.levels or not all(-np.inf < each <= LOUDEST_DB for each in self.levels):
-            raise InputError(
-                f"Levels must be decibels below {LOUDEST_DB:g}. Got {list(self.levels)!r}."
-            )
+            raise InputError(f"Levels must be decibels below 60. Got {list(self.levels)!r}.")
         require_whole(self.seed, "The seed", least=0)
 
-    @property
-    def versions(self) -> list[tuple[str, float | None]]:
-        """Fault and level of each version of a recording; the first version is clean."""
-        return [("", None), *((kind, level) for kind in self.kinds for level in self.levels)]
 
-
-def choose_recordings(table: ClipTable, per_domain: int = PER_DOMAIN, seed: int = 0) -> ClipTable:
+def choose_recordings(table: ClipTable, per_domain: int = 20, seed: int = 0) -> ClipTable:
     """Up to `per_domain` training normals of each section and domain, drawn by `seed`.
 
     They keep the order of the table. Clips of other splits, and any labelled an anomaly, are
@@ -108,16 +96,13 @@ def inject_recordings(
     ----------
     chosen : ClipTable
         The recordings, as `choose_recordings` returns them. One at a time is in memory.
-    net : Backbone
-        The network.
+    net, readouts : Backbone, sequence of str
+        The network, and its readouts; by default all.
     plan : Plan, optional
-        The faults.
-    readouts : sequence of str, optional
-        By default those of the network.
+        The faults; by default all six faults of machines at -18, -10 and -4 dB.
     channel : int or str
         As in :func:`daco.embedding.embed.embed_clips`. In a recording of several channels the fault
-        is at the first, whose level counts, and leaks to the others
-        (:data:`daco.synthetic.faults.FAR_DB`), whichever of them is embedded.
+        is at the first, whose level counts, and leaks to the others, whichever is embedded.
     progress : callable, optional
         Called with the number of recordings done, and of all recordings.
 
@@ -132,34 +117,38 @@ def inject_recordings(
     plan = plan or Plan()
     policy = parse_channel(channel)
     names = check_readouts(net, readouts)
-    if not len(chosen):
-        raise DataError("There is no recording to inject faults into.")
     networks = [(each, decoder_of(each, policy)) for each in net.networks]
     heard = level_network(net.networks)
     parts: dict[str, list[Float32s]] = {name: [] for name in (*names, SOUND)}
-    for done, clip in enumerate(chosen):
+    for done, clip in enumerate(chosen, 1):
         path = chosen.root / clip.path
         with naming(path):
             for (network, decoder), share in zip(networks, net.shares(names), strict=True):
-                versions = _versions(path, clip.path, decoder, plan)
                 share = {**share, SOUND: SOUND} if network is heard else share
-                readouts = list(share.values())
-                vectors = embed_equal(network, versions, readouts, policy) if readouts else {}
+                wanted = list(share.values())
+                versions = _versions(path, clip.path, decoder, plan)
+                vectors = embed_equal(network, versions, wanted, policy) if wanted else {}
                 for name, readout in share.items():
                     parts[name].append(vectors[readout])
         if progress is not None:
-            progress(done + 1, len(chosen))
-    matrices = {name: _concatenate(name, vectors) for name, vectors in parts.items()}
-    faults = {"kinds": plan.kinds, "levels_db": plan.levels, "seed": plan.seed}
-    origin = origin_of(net, names, policy) | {"faults": json.dumps(faults)}
-    kinds, levels = zip(*plan.versions * len(chosen), strict=True)
+            progress(done, len(chosen))
+    for name, vectors_of in parts.items():
+        if len({part.shape[1] for part in vectors_of}) > 1:
+            raise DataError(
+                f"Readout {name!r} has vectors of different lengths for recordings of different "
+                "lengths. Give recordings of one length."
+            )
+    matrices = {name: np.concatenate(vectors_of) for name, vectors_of in parts.items()}
+    pairs = [("", None), *((kind, f"{x:g}") for kind in plan.kinds for x in plan.levels)]
+    kinds, levels = zip(*pairs * len(chosen), strict=True)
     columns: dict[str, Any] = {
-        name: [value for value in values for _ in plan.versions]
+        name: [value for value in values for _ in pairs]
         for name, values in chosen.columns().items()
     }
     columns |= {"split": "supplemental", "label": [int(kind != "") for kind in kinds]}
-    columns |= {"fault": kinds, "level_db": [None if x is None else f"{x:g}" for x in levels]}
-    columns[SOUND] = levels_text(matrices.pop(SOUND))
+    columns |= {"fault": kinds, "level_db": levels, SOUND: levels_text(matrices.pop(SOUND))}
+    facts = {"kinds": list(plan.kinds), "levels_db": plan.levels, "seed": plan.seed}
+    origin = origin_of(net, names, policy) | {"faults": json.dumps(facts)}
     return EmbeddingTable.from_arrays(matrices, metadata=origin, **columns)
 
 
@@ -167,11 +156,11 @@ def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterat
     """The versions of a recording at the network's rate, in the order of the plan."""
     sound = decoder.decode(path, with_near=True)
     origin, gain = _fault_origin(sound, decoder.channel)
+    rates = sound.rate, decoder.sample_rate or sound.rate
     yield sound.waves
     for kind in plan.kinds:
         # Seeded by the name, so that a recording's faults do not depend on the other recordings.
         rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), ALL_KINDS.index(kind)])
-        rates = sound.rate, decoder.sample_rate or sound.rate
         for change in fault_changes(origin, sound.rate, kind, plan.levels, rng):
             yield sound.waves + resample(gain * change, *rates, decoder.resampler)
 
@@ -187,13 +176,3 @@ def _fault_origin(sound: Sound, policy: int | str) -> tuple[Float32s, np.float32
     far = 10 ** (FAR_DB / 20)
     gain = (1 + (channels - 1) * far) / channels if policy == "mix" else far
     return sound.near, np.float32(gain)
-
-
-def _concatenate(name: str, parts: list[Float32s]) -> Float32s:
-    sizes = {part.shape[1] for part in parts}
-    if len(sizes) > 1:
-        raise DataError(
-            f"Readout {name!r} has {' and '.join(map(str, sorted(sizes)))} values for recordings "
-            "of different lengths. Give recordings of one length."
-        )
-    return np.concatenate(parts)

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import ast
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.metrics import f1_score, roc_auc_score
 
 import daco.evaluation.metrics
-from daco.errors import DacoError, InputError
+from daco.errors import InputError
 from daco.evaluation.metrics import (
     EPSILON,
-    NOMINAL_LEVELS,
     bounded_f1_ev,
     decision_metrics,
     f1_ev,
     false_positive_rates,
-    fpr_coverage,
     grid_metrics,
     machine_metrics,
     official_score,
     quantities_of,
 )
-
-
-def literal_metrics(scores, labels, domains):
-    """The definition, word for word: normals of a domain against all anomalies; pAUC on all."""
-    result = {}
-    for domain in sorted(set(domains[labels == 0])):
-        used = (labels == 1) | (domains == domain)
-        result[f"auc_{domain}"] = roc_auc_score(labels[used], scores[used])
-    result["pauc"] = roc_auc_score(labels, scores, max_fpr=0.1)
-    return result
 
 
 def random_machine(rng):
@@ -56,19 +38,6 @@ def random_machine(rng):
 @pytest.fixture
 def machine():
     return random_machine(np.random.default_rng(5))
-
-
-def test_random_machines_agree_with_scikit_learn():
-    # Ours rounds once (counted pairs over a product); scikit-learn sums up to 300 rounded
-    # trapezoids, which is where the last bits differ.
-    rng = np.random.default_rng(20260712)
-    worst = 0.0
-    for _ in range(300):
-        clips = random_machine(rng)
-        ours, theirs = machine_metrics(*clips), literal_metrics(*clips)
-        assert list(ours) == list(theirs)
-        worst = max(worst, *(abs(ours[key] - theirs[key]) for key in ours))
-    assert worst <= 1e-15
 
 
 def literal_metrics_of_2021(scores, labels, domains):
@@ -127,16 +96,6 @@ def test_blocks_of_configurations_do_not_change_the_result(machine, monkeypatch)
     assert np.array_equal(grid_metrics(matrix, labels, domains).values, whole)
 
 
-def test_a_hundred_thousand_clips_agree_with_scikit_learn():
-    rng = np.random.default_rng(1)
-    labels, domains = rng.integers(0, 2, 100_000), rng.choice(["source", "target"], 100_000)
-    scores = np.round(rng.normal(size=100_000) + labels, 3)
-    ours = machine_metrics(scores, labels, domains)
-    theirs = literal_metrics(scores, labels, domains)
-    # scikit-learn's 8,000 trapezoids carry the error
-    assert max(abs(ours[key] - theirs[key]) for key in ours) < 1e-12
-
-
 def test_input_kinds_and_memory_orders_do_not_matter(machine):
     scores, labels, domains = machine
     expected = machine_metrics(scores, labels, domains)
@@ -148,33 +107,6 @@ def test_input_kinds_and_memory_orders_do_not_matter(machine):
     assert np.array_equal(fortran.values, grid_metrics(matrix, labels, domains).values)
 
 
-@st.composite
-def tied_clips(draw):
-    """Integer scores in a small range, so that ties are common and transforms stay strict."""
-    n = draw(st.integers(2, 40))
-    labels = np.array([0, 1, *draw(st.lists(st.integers(0, 1), min_size=n - 2, max_size=n - 2))])
-    scores = np.array(draw(st.lists(st.integers(-9, 9), min_size=n, max_size=n)))
-    two = draw(st.lists(st.sampled_from("st"), min_size=n, max_size=n))
-    normal_domains = {d for d, label in zip(two, labels, strict=True) if label == 0}
-    domains = np.array([d if d in normal_domains else two[0] for d in two])
-    return scores, labels, domains
-
-
-@given(tied_clips(), st.lists(st.floats(0.01, 1e6), min_size=19, max_size=19))
-def test_metrics_do_not_change_under_strictly_increasing_transforms(clips, gaps):
-    scores, labels, domains = clips
-    transformed = np.cumsum(gaps)[scores + 9]
-    assert machine_metrics(transformed, labels, domains) == machine_metrics(*clips)
-
-
-@given(tied_clips(), st.floats(-1e300, 1e300))
-def test_constant_scores_are_chance(clips, value):
-    _, labels, domains = clips
-    metrics = machine_metrics(np.full(len(labels), value), labels, domains)
-    assert set(metrics.values()) == {0.5}
-    assert official_score([metrics]) == 0.5
-
-
 def test_perfect_scores_are_one_and_inverted_ones_are_clamped():
     labels, domains = [0, 0, 1, 1], ["source", "target", "source", "target"]
     assert set(machine_metrics([1, 2, 3, 4], labels, domains).values()) == {1.0}
@@ -183,7 +115,6 @@ def test_perfect_scores_are_one_and_inverted_ones_are_clamped():
     assert inverted["pauc"] == pytest.approx(0.9 / 1.9, abs=1e-15)  # the worst there is
     # What the official evaluator answers: two zeros become epsilon, 3 / (2 / epsilon).
     assert official_score({"fan": inverted}) == pytest.approx(1.5 * EPSILON, rel=1e-12)
-    assert official_score({"fan": inverted}) == pytest.approx(3.33e-16, rel=1e-3)
 
 
 def test_the_official_score_weighs_all_quantities_alike():
@@ -192,13 +123,6 @@ def test_the_official_score_weighs_all_quantities_alike():
     expected = 6 / (2 + 4 + 2 + 1 + 1 + 2)
     assert official_score({"fan": fan, "valve": valve}) == pytest.approx(expected, abs=1e-15)
     assert official_score([fan, valve]) == official_score({"a": valve, "b": fan})
-    percent = [{key: 100 * value for key, value in m.items()} for m in (fan, valve)]
-    assert official_score(percent) == pytest.approx(100 * expected, abs=1e-13)
-
-
-def test_the_official_score_of_2021_has_four_quantities_of_a_section():
-    fan = dict.fromkeys(quantities_of(2021, ["source", "target"]), 0.5)
-    assert official_score([fan, {**fan, "pauc_target": 1.0}]) == pytest.approx(8 / 15)
 
 
 def test_decisions_are_judged_on_each_domain_alone():
@@ -252,12 +176,6 @@ def test_bounded_f1_ev_is_its_definition():
         compared += 1
 
 
-def test_f1_ev_by_hand():
-    # thresholds 0, 1, 2 with F1 0.8, 1, 2/3; bounded: [0.4, 1) at 0.8 and [1, 1.1) at 1.
-    assert f1_ev([0, 1, 2, 3], [0, 0, 1, 1]) == pytest.approx((0.8 + 1 + 2 / 3) / 3)
-    assert bounded_f1_ev([0, 1, 2, 3], [0, 0, 1, 1]) == pytest.approx((0.48 + 0.1) / 0.7)
-
-
 @pytest.mark.parametrize("measure", [f1_ev, bounded_f1_ev])
 def test_f1_ev_of_equal_scores_is_zero(measure):
     assert measure([2.5, 2.5, 2.5], [0, 1, 1]) == 0
@@ -280,21 +198,6 @@ def test_a_false_positive_is_a_normal_clip_above_the_threshold():
     }
 
 
-def test_coverage_reads_calibrated_scores_at_one_minus_the_level():
-    scores = np.tile(np.arange(1, 101) / 101, 2)
-    rows = fpr_coverage(scores, [0] * 200, ["a"] * 100 + ["b"] * 100)
-    assert [row.level for row in rows] == list(NOMINAL_LEVELS)
-    for row in rows:
-        assert row.threshold == 1 - row.level
-        assert row.rates["a"] == row.rates["b"] == pytest.approx(row.level, abs=0.01)
-        assert row.imbalance == 0
-
-
-def test_imbalance_of_three_domains_is_the_widest_gap():
-    row = fpr_coverage([0.1, 0.9, 0.9, 0.1], [0] * 4, ["a", "a", "b", "c"])[-1]
-    assert (row.threshold, row.rates, row.imbalance) == (0.5, {"a": 0.5, "b": 1, "c": 0}, 1)
-
-
 GOOD = {"scores": [0.1, 0.2, 0.3, 0.4], "labels": [0, 0, 1, 1], "domains": ["s", "t", "s", "t"]}
 
 
@@ -302,58 +205,29 @@ GOOD = {"scores": [0.1, 0.2, 0.3, 0.4], "labels": [0, 0, 1, 1], "domains": ["s",
     ("change", "message"),
     [
         ({"scores": [0.1, float("nan"), 0.3, float("inf")]}, r"'scores'.*nan at index 1\b"),
-        ({"scores": [0.1, 0.2, 0.3, -float("inf")]}, r"'scores'.*-inf at index 3\b"),
         ({"scores": [0.1, 0.2, 0.3, None]}, r"'scores'.*nan at index 3\b"),
-        ({"scores": np.array([0, 0, 0, "1e4000"], dtype=np.longdouble)}, "inf at index 3"),
         ({"scores": ["a", "b", "c", "d"]}, "'scores'.*numbers"),
-        ({"scores": [0.1, 0.2, 0.3, 10**400]}, "'scores'.*numbers"),
-        ({"scores": [1j, 0, 0, 0]}, "'scores'.*numbers"),
         ({"scores": [[0.1, 0.2], [0.3, 0.4]]}, r"'scores'.*1-D.*\(2, 2\)"),
         ({"scores": [[0.1], 0.2, 0.3, 0.4]}, "'scores'.*ragged"),
-        ({"scores": [0.1, 0.2, 0.3]}, "'labels'.*3 entries, one per clip. Got 4"),
         ({"labels": [0, 0, 1]}, "'labels'.*4 entries, one per clip. Got 3"),
         ({"labels": [0, 0, 1, 2]}, "'labels'.*0 or 1. Got 2 at index 3. Write 1 for an anomaly"),
-        ({"labels": [0, 0.5, 1, 1]}, "Got 0.5 at index 1"),
         ({"labels": [0, 0, float("nan"), 1]}, "Got nan at index 2"),
-        ({"labels": ["normal", "normal", "anomaly", "anomaly"]}, "Got 'normal' at index 0"),
-        ({"labels": np.array([0, None, 1, 1])}, "Got None at index 1"),
         ({"labels": [0, 0, 0, 0]}, "no anomaly"),
         ({"labels": [1, 1, 1, 1]}, "no normal clip"),
         ({"domains": ["s", "t", "s"]}, "domains.*4 clips. Got 3"),
         ({"domains": ["s", None, "s", "t"]}, r"domains\[1\] is None"),
-        ({"domains": [["s", "t"]] * 4}, r"'domains'.*1-D"),
         ({"domains": ["s", "s", "s", "elsewhere"]}, "Domain 'elsewhere' has no normal clip"),
         ({"scores": [], "labels": [], "domains": []}, "no normal clip"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_place_and_the_remedy(change, message):
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError, match=message):
         machine_metrics(**(GOOD | change))
-    assert isinstance(caught.value, DacoError)
 
 
 def test_a_bad_entry_of_the_score_matrix_is_named_by_row_and_column():
     with pytest.raises(InputError, match=r"'score_matrix'.*nan at index \(2, 1\)"):
         grid_metrics([[1, 2], [3, 4], [5, np.nan], [6, 7]], GOOD["labels"], GOOD["domains"])
-
-
-def test_an_empty_grid_has_columns_and_no_rows():
-    values, columns = grid_metrics(np.empty((4, 0)), GOOD["labels"], GOOD["domains"])
-    assert (values.shape, columns) == ((0, 3), ("auc_s", "auc_t", "pauc"))
-
-
-@pytest.mark.parametrize(
-    ("metrics", "message"),
-    [
-        ({}, "at least one machine"),
-        ({"fan": {"auc_source": float("nan")}}, "auc_source = nan for machine 'fan'"),
-        ([{"pauc": 0.5}, {"balance_ks": 0.4}], "balance_ks = 0.4 for machine 1"),
-        ({"auc_source": 0.5, "pauc": 0.5}, "'auc_source' must be a mapping"),
-    ],
-)
-def test_the_official_score_refuses_what_it_cannot_average(metrics, message):
-    with pytest.raises(InputError, match=message):
-        official_score(metrics)
 
 
 def test_the_other_measures_check_their_arguments_too():
@@ -366,13 +240,3 @@ def test_the_other_measures_check_their_arguments_too():
         false_positive_rates(**GOOD, thresholds=[0, float("nan")])
     with pytest.raises(InputError, match="Domain 't' has no normal clip"):
         false_positive_rates([1, 2], [0, 1], ["s", "t"], 0.5)
-
-
-def test_the_module_needs_numpy_only():
-    tree = ast.parse(Path(daco.evaluation.metrics.__file__).read_text(encoding="utf-8"))
-    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    modules |= {
-        n.name for node in ast.walk(tree) if isinstance(node, ast.Import) for n in node.names
-    }
-    roots = {module.split(".")[0] for module in modules}
-    assert roots - sys.stdlib_module_names == {"numpy", "daco"}

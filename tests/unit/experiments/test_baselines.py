@@ -1,103 +1,83 @@
-"""Score files of other systems in E1 of a study."""
+"""Other scorers of the paper beside the method, and systems that are only compared."""
+
+from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic_machines import synthetic_machine, synthetic_table
+from synthetic_machines import small_table
 
-from daco import EmbeddingTable, study
+import daco
 from daco.errors import DataError, InputError
-from daco.evaluation.metrics import machine_metrics
-from daco.evaluation.scorefiles import score_file_name, write_scores
-from daco.experiments.baselines import OWN, baseline_inputs, baseline_rows
-from daco.experiments.inputs import machines_of, name_domains
+from daco.evaluation.scorefiles import write_scores
+from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
+
+study = partial(daco.study, grid=["raw-k1", "conf-soft-m0-k1"], n_splits=2, workers=1)
 
 
-def embedded(year=None, machines=("fan",)):
-    table = synthetic_table([synthetic_machine(name, 0, 10, 4, 8, 4) for name in machines])
-    years = np.full(len(table), year, dtype=object)
-    return EmbeddingTable({**table.columns, "year": years}, table.matrices, table.metadata)
+@pytest.fixture(scope="module")
+def tables():
+    return small_table("fan", "pump"), small_table("valve")
 
 
-def write_system(folder, table, year=None):
-    """Score files of the test clips: 0, 1, 2, ... for each machine."""
-    for machine in table.machines:
-        names = table.select(machine=machine, split="test").column("path")
-        path = write_scores(folder, machine, "00", names, np.arange(len(names)))
-        if year is not None:
-            path.rename(folder / f"anomaly_score_DCASE{year}T2{machine}_section_00_test.csv")
+def write_system(folder, *tables):
+    """Challenge files with the scores 0, 1, 2, ... of the test clips of each machine."""
+    folder.mkdir()
+    for table in tables:
+        for machine in table.machines:
+            names = table.select(machine=machine, split="test").column("path")
+            write_scores(folder, machine, "00", names, np.arange(len(names)))
     return folder
 
 
-def rows_of(folders, table, year=None):
-    machines = machines_of(table, "dev", name_domains([table]))
-    return baseline_rows(folders, machines, {"dev": year})
+def test_the_other_scorers_of_the_paper_are_columns(tables):
+    dev, _ = tables
+    plain, result = study(dev), study(dev, baselines=True)
+    assert result.compared == ["blend", "sel-maha", "gmm2", "conf-oracle-m30-k1"]
+    pd.testing.assert_frame_equal(result.clips[plain.clips.columns], plain.clips)
+    train, test = (dev.select(machine="pump", split=split) for split in ("train", "test"))
+    rows = result.clips[result.clips["machine"] == "pump"]
+    found, domains = rows[rows["split"] == "test"], train.column("domain")
+    X, X_test = train.matrix(), test.matrix()
+    np.testing.assert_allclose(found["sel-maha"], selective_mahalanobis(X, domains, X_test))
+    np.testing.assert_allclose(found["gmm2"], gaussian_mixture(X, X_test))
+    oracle = daco.NormalBank(X, domains).score(
+        X_test, "conf-oracle-m30-k1", domains=test.column("domain")
+    )
+    np.testing.assert_allclose(found["conf-oracle-m30-k1"], oracle[:, 0])
+    assert rows.loc[rows["split"] == "train", "gmm2"].isna().all()
+    assert result.metrics(["gmm2"])["pauc"].notna().all()
 
 
-@pytest.mark.parametrize(
-    ("clips_year", "scores_year", "fits"),
-    [(2025, 2025, True), (2025, None, True), (None, 2025, True), (2025, 2024, False)],
-)
-def test_a_machine_of_another_year_is_another_machine(clips_year, scores_year, fits, tmp_path):
-    table = embedded(clips_year)
-    folder = write_system(tmp_path / "mine", table, scores_year)
-    if not fits:
-        with pytest.raises(DataError, match="no score file of a machine of this study"):
-            rows_of([folder], table, clips_year)
-        return
-    [row] = rows_of([folder], table, clips_year)
-    [machine] = machines_of(table, "dev", name_domains([table]))
-    expected = machine_metrics(np.arange(8), machine.labels, machine.test_domains)
-    assert row["backend"] == "mine"
-    assert row["auc_target"] == pytest.approx(100 * expected["auc_target"])
+def test_a_system_without_scores_of_normals_is_compared_only(tables, tmp_path):
+    folder = write_system(tmp_path / "ae", *tables)
+    plain, result = study(*tables), study(*tables, systems={"ae": folder})
+    assert (result.candidates, result.compared) == (plain.candidates, ["blend", "ext-ae"])
+    assert result.run["choice"] == plain.run["choice"]
+    assert result.test_clips.groupby("machine")["ext-ae"].apply(list).map(
+        lambda scores: scores == list(range(40))
+    ).all()  # fmt: skip
+    assert result.metrics(["ext-ae"])["auc_target"].notna().all()
+    [given] = [each for each in result.run["inputs"] if each["role"] == "system"]
+    assert (given["name"], given["path"]) == ("ae", "ae")
 
 
-def test_a_study_shows_each_folder_as_a_system_and_changes_nothing_else(tmp_path):
-    table = embedded()
-    for name in ("ae-mse", "ae-maha"):
-        write_system(tmp_path / "systems" / name, table)
-    options = {"grid": ["raw-k1", "raw-k2"], "workers": 1, "n_splits": 2}
-    plain = study(table, **options)
-    both = study(table, baselines=tmp_path / "systems", **options)
-    one = study(table, baselines=[tmp_path / "systems" / "ae-mse"], **options)
-    assert list(dict.fromkeys(both.baselines["backend"])) == [*OWN, "ae-maha", "ae-mse"]
-    assert set(one.baselines["backend"]) == {*OWN, "ae-mse"}
-    own = both.baselines[both.baselines["backend"].isin(OWN)].reset_index(drop=True)
-    pd.testing.assert_frame_equal(own, plain.baselines)
-    assert both.selection == plain.selection
-    assert "baselines" not in plain.provenance
-    assert [each["system"] for each in both.provenance["baselines"]] == ["ae-maha", "ae-mse"]
-
-
-def test_one_system_may_have_a_folder_for_each_role(tmp_path):
-    tables = {"dev": embedded(), "eval": embedded(machines=("pump",))}
-    names = name_domains(tables.values())
-    machines = [m for role, table in tables.items() for m in machines_of(table, role, names)]
-    folders = [write_system(tmp_path / role / "ae", table) for role, table in tables.items()]
-    rows = baseline_rows(folders, machines, {})
-    assert [(r["split"], r["machine"], r["backend"]) for r in rows] == [
-        ("dev", "fan", "ae"),
-        ("eval", "pump", "ae"),
-    ]
-    assert len(baseline_rows(folders[:1], machines, {})) == 1  # one role alone is enough
-    assert [each["files"] for each in baseline_inputs(folders)] == [2]
-
-
-def test_scores_that_do_not_fit_the_study_are_refused(tmp_path):
-    table = embedded(machines=("fan", "pump"))
-    folder = write_system(tmp_path / "mine", table)
-    with pytest.raises(InputError, match="several score files of fan"):
-        rows_of([folder, folder], table)
-    with pytest.raises(InputError, match="'knn1' is a scorer of the study"):
-        rows_of([write_system(tmp_path / "knn1", table)], table)
-    with pytest.raises(DataError, match="is not a folder"):
-        rows_of([folder / score_file_name("fan")], table)
-    file = folder / score_file_name("fan")
+def test_a_system_may_lack_a_whole_set_but_nothing_less(tables, tmp_path):
+    dev_alone = write_system(tmp_path / "dev", tables[0])
+    result = study(*tables, systems={"ae": dev_alone})
+    assert "System 'ae' has no scores of the eval machines." in result.run["notes"]
+    assert result.metrics(["ext-ae"]).set_index("set")["pauc"].isna().to_dict() == {
+        "dev": False,
+        "eval": True,
+    }
+    file = dev_alone / "anomaly_score_fan_section_00_test.csv"
     file.write_text("\n".join(file.read_text().splitlines()[1:]))
-    with pytest.raises(
-        InputError, match="dev machine fan: the file has no row or several for 1 clip"
-    ):
-        rows_of([folder], table)
+    with pytest.raises(InputError, match="dev machine fan: the table has no row or several for 1"):
+        study(*tables, systems={"ae": dev_alone})
     file.unlink()
-    with pytest.raises(DataError, match=r"no score file of 1 dev machine out of 2 \(fan\)"):
-        rows_of([folder], table)
+    with pytest.raises(DataError, match=r"no scores of 1 dev machine out of 2 \(fan\)"):
+        study(*tables, systems={"ae": dev_alone})
+    with pytest.raises(DataError, match="no scores of 1 dev machine out of 1"):
+        study(small_table("saw"), systems={"ae": write_system(tmp_path / "other", tables[1])})

@@ -1,16 +1,17 @@
-"""The picture of a model's calibration: drawn for every kind, and true to the model."""
+"""Pictures of a model: its calibration for every kind of score, and the faults it catches."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from field_models import normals, small_model
 
 from daco.detector.model import MachineModel
 from daco.errors import InputError
-from daco.experiments.figures.models import plot_calibration
+from daco.experiments.figures.models import plot_calibration, plot_sensitivity
 from daco.experiments.figures.style import save_picture
-from daco.experiments.thresholds import QuantileMap
+from daco.method.paper import quantile_map
 
 KINDS = ["raw-k1", "conf-soft-m0-k1", "conf-hard-m30-k2", "ratio-soft-k1", "zscore-hard-k1"]
 
@@ -47,9 +48,11 @@ def test_lines_are_the_maps_that_score(tmp_path):
     own = model.bank.leave_one_out("raw-k1")[:, 0]
     for code, name in enumerate(("source", "target")):
         x, y = line(maps, name).get_data()
-        np.testing.assert_allclose(y, QuantileMap.fit(own[model.clip_domains == code])(x))
+        np.testing.assert_allclose(
+            y, quantile_map(own[model.clip_domains == code], x, signed=False)
+        )
     x, y = line(maps, "all normals").get_data()
-    np.testing.assert_allclose(y, QuantileMap.fit(own)(x))
+    np.testing.assert_allclose(y, quantile_map(own, x, signed=False))
     expected = sorted(model.thresholds.values())
     assert expected[0] < expected[1]
     assert sorted(each.get_ydata()[0] for each in level_lines(maps)) == expected
@@ -73,7 +76,7 @@ def test_the_shares_above_are_those_of_the_model():
         share = (own > model.thresholds[name]).mean()
         drawn = line(above, f"{name}: {share:.3f} above")
         x, y = drawn.get_data()
-        at = np.searchsorted(x, model.thresholds[name], side="right") - 1
+        at = np.searchsorted(x, model.thresholds[name], side="right")  # steps end at the scores
         assert y[at] == pytest.approx(share)
         assert share == pytest.approx(0.2, abs=0.1)  # shrunk toward that of both domains
 
@@ -91,3 +94,19 @@ def test_many_domains_with_names_of_any_kind(tmp_path):
 def test_other_endings_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"\.svg or \.png"):
         save_picture(plot_calibration(small_model()), tmp_path / "a.pdf")
+
+
+def test_sensitivity_has_a_panel_for_each_fault_and_a_line_for_each_domain():
+    levels = [np.nan, -12.0, 0.0]
+    rows = [
+        {"fault": fault, "domain": domain, "level_db": level, "rate": 0.2 + 0.1 * at}
+        for fault, own in (("", levels[:1]), *((kind, levels[1:]) for kind in "abcd"))
+        for at, domain in enumerate(("source", "target"))
+        for level in own
+    ]
+    table = pd.DataFrame(rows).assign(low=0.1, high=0.6)
+    panels = plot_sensitivity(table, "fan", 0.1).axes
+    assert [ax.get_title(loc="left") for ax in panels[:4]] == list("abcd")
+    assert line(panels[0], "target").get_ydata().tolist() == pytest.approx([30.0, 30.0])
+    heights = [each.get_ydata()[0] for each in panels[0].lines if each.get_linestyle() != "-"]
+    assert {20.0, 30.0} <= set(np.round(heights, 6))  # false alarms of the same recordings

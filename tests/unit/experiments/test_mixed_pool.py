@@ -15,6 +15,7 @@ from synthetic_machines import small_table
 import daco
 from daco.errors import ConfigError, DataError, InputError
 from daco.experiments import grids
+from daco.experiments import machine as machine_module
 from daco.experiments.grids import mixed_grid, read_grid
 from daco.method.criterion import held_out_halves
 
@@ -71,56 +72,56 @@ def with_table(tables, tmp_path_factory):
     return study(*tables, grid=grid, systems={"mine": path}, out=folder / "run")
 
 
+def rows_of(result, machine, split="test"):
+    clips = result.clips
+    return clips[(clips["machine"] == machine) & (clips["split"] == split)]
+
+
+def splits_of(result, machine, config):
+    rows = result.criteria[result.criteria["machine"] == machine]
+    rows = rows[(rows["configuration"] == config) & (rows["measure"] == "balance")]
+    return rows["value"].to_numpy()
+
+
 def test_a_system_is_a_base_score_with_its_calibrations(with_table):
-    names = with_table.grid["config"].tolist()
+    names = with_table.candidates
     assert names[:4] == [*GRID, "blend+mine"]
     assert names[4:6] == ["ext-mine", "conf-soft-m0-ext-mine"]
     assert names[-1] == "zscore-soft-ext-mine"
     assert len(names) == 11
-    assert with_table.grid.notna().all().all()
-    assert with_table.provenance["systems"][0]["system"] == "mine"
+    assert with_table.test_clips[names].notna().all(axis=None)
+    assert with_table.grid().drop(columns=["pseudo_score"]).notna().all(axis=None)
+    assert with_table.run["inputs"][-1]["name"] == "mine"
 
 
 def test_the_scores_of_a_built_in_configuration_score_as_that_configuration(with_table):
     """Below the smallest normal, distances end at 0 and scores of other systems nowhere."""
-    for machine in with_table.machine_scores():
-        domains, own = machine.own_domains, machine.own_of("raw-k1")
-        least = max(own[domains == each].min() for each in ("source", "target"))
-        above = machine.of("raw-k1") >= least
+    for machine in ("fan", "pump", "valve", "saw"):
+        own, test = rows_of(with_table, machine, "train"), rows_of(with_table, machine)
+        above = test["raw-k1"] >= own.groupby("domain")["raw-k1"].min().max()
         assert above.sum() > 20
-        np.testing.assert_array_equal(machine.of("ext-mine"), machine.of("raw-k1"))
+        np.testing.assert_array_equal(test["ext-mine"], test["raw-k1"])
         np.testing.assert_allclose(
-            machine.of("conf-soft-m0-ext-mine")[above],
-            machine.of("conf-soft-m0-k1")[above],
-            rtol=1e-9,
+            test["conf-soft-m0-ext-mine"][above], test["conf-soft-m0-k1"][above], rtol=1e-9
         )
-    scores = with_table.grid.set_index("config")
-    assert scores["eval_omega"]["ext-mine"] == scores["eval_omega"]["raw-k1"]
 
 
 def test_the_criterion_of_a_table_compares_its_held_out_scores(tables, with_table):
-    for name in ("fan", "pump"):
-        bank, X_test, train, _ = machine_bank(tables[0], name)
-        own = nearest(bank, X_test)[0]
-        domains = tables[0].columns["domain"][train]
-        sizes = [int((domains == each).sum()) for each in ("source", "target")]
-        grouped = np.concatenate([own[domains == each] for each in ("source", "target")])
-        ends = np.cumsum([0, *sizes])
-        expected = np.mean(
-            [
-                ks_2samp(*(grouped[a:b][held[a:b]] for a, b in pairwise(ends))).statistic
-                for held in held_out_halves(sizes, SPLITS, 0)
-            ]
-        )
-        row = with_table.per_machine.query("machine == @name and config == 'ext-mine'")
-        assert row["balance_ks"].item() == pytest.approx(expected, rel=1e-12)
+    own = rows_of(with_table, "fan", "train")
+    parts = [own[own["domain"] == each]["raw-k1"].to_numpy() for each in ("source", "target")]
+    ends, grouped = np.cumsum([0, *map(len, parts)]), np.concatenate(parts)
+    expected = [
+        ks_2samp(*(grouped[a:b][held[a:b]] for a, b in pairwise(ends))).statistic
+        for held in held_out_halves(list(map(len, parts)), SPLITS, 0)
+    ]
+    np.testing.assert_allclose(splits_of(with_table, "fan", "ext-mine"), expected, rtol=1e-12)
 
 
-def test_the_label_free_veto_does_not_judge_tables_and_says_so(with_table, tmp_path):
-    judged = {row["config"] for row in with_table.selection["label_free_veto"]["configs"]}
+def test_the_label_free_veto_does_not_judge_tables(with_table):
+    measures = with_table.criteria["measure"].str.startswith("pseudo")
+    judged = set(with_table.criteria[measures]["configuration"])
     assert judged == set(GRID)  # and not the blend that needs the table
-    assert any("does not judge tables of scores" in line for line in with_table.missing)
-    assert daco.StudyResult.read(with_table.folder).report(tmp_path).is_file()
+    assert any("does not judge other systems" in note for note in with_table.run["notes"])
 
 
 def test_a_table_that_knows_more_is_chosen(tables, tmp_path):
@@ -133,31 +134,14 @@ def test_a_table_that_knows_more_is_chosen(tables, tmp_path):
 
     path = write_scores(tmp_path / "mine.csv", tables, better)
     grid = ["raw-k1", "ldn-ratio-K1"]  # without the default, which stays within the noise
-    for veto in ("dev", "both"):
-        result = study(*tables, grid=[*grid, "blend+mine"], systems={"mine": path}, veto=veto)
-        assert "mine" in result.selection["chosen"]["config"]
-        assert result.selection["chosen"]["eval_omega"] > 90
-    plain = study(*tables, grid=grid)
-    blends = [
-        next(row["eval_omega"] for row in each.selection["rows"] if row["rule"] == "blend")
-        for each in (result, plain)
-    ]
-    assert blends[0] == blends[1]  # a system enters a blend by name only
-    named = result.grid.set_index("config")["eval_omega"]
-    assert named["blend+mine"] > blends[0] + 5
-
-
-def test_other_scores_are_other_results(tables, with_table, tmp_path):
-    """In the folder of the run nothing but the system's file is new."""
-    calls = []
-    path = tmp_path / "mine.csv"
-    for score in (nearest, lambda *given: [2 * each for each in nearest(*given)]):
-        write_scores(path, tables, score)
-        options = {"systems": {"mine": path}, "out": with_table.folder}
-        grid = [*GRID, "blend+mine"]
-        study(*tables, grid=grid, **options, progress=lambda *call: calls.append(call))
-    assert calls[:3] == [("scoring", 4, 4), ("examining", 4, 4), ("deciding", 4, 4)]
-    assert calls[3] == ("scoring", 0, 4)
+    result = study(*tables, grid=[*grid, "blend+mine"], systems={"mine": path})
+    scores = result.grid().set_index("configuration")["eval_score"]
+    assert "mine" in result.run["choice"]["config"]
+    assert scores[result.run["choice"]["config"]] > 90
+    blends = [each.test_clips["blend"] for each in (result, study(*tables, grid=grid))]
+    np.testing.assert_array_equal(*blends)  # a system enters a blend by name only
+    rules = result.rules().set_index("rule")["eval_score"]
+    assert scores["blend+mine"] > rules["blend"] + 5
 
 
 def test_clips_without_a_score_are_named(tables, tmp_path):
@@ -166,45 +150,41 @@ def test_clips_without_a_score_are_named(tables, tmp_path):
     with pytest.raises(InputError, match=r"dev machine pump.* 2 clips: pump/00003\.wav"):
         study(*tables, grid=GRID, systems={"mine": path})
     write_scores(path, [tables[0], small_table("valve")], nearest)
-    with pytest.raises(DataError, match="saw lacks scores"):
+    with pytest.raises(DataError, match=r"no scores of 1 eval machine out of 2 \(saw\)"):
         study(*tables, grid=GRID, systems={"mine": path})
 
 
-def test_a_detector_takes_part_in_criterion_choice_and_veto(tables, tmp_path):
+def test_a_detector_takes_part_in_scores_criterion_and_veto(tables, tmp_path):
     dev = tables[0]
-    grid = [*GRID, {"trees": TREES}, "blend+trees"]
-    result = study(dev, grid=grid, out=tmp_path / "run")
-    for machine in result.machine_scores():
-        bank, X_test, _, _ = machine_bank(dev, machine.machine)
-        given = daco.NormalBank(
-            dev.matrix()[machine_bank(dev, machine.machine)[2]],
-            machine.own_domains,
-            scorers={"trees": TREES},
-        )
+    result = study(dev, grid=[*GRID, {"trees": TREES}, "blend+trees"], out=tmp_path / "run")
+    for machine in ("fan", "pump"):
+        bank, X_test, train, _ = machine_bank(dev, machine)
+        domains = dev.columns["domain"][train]
+        given = daco.NormalBank(dev.matrix()[train], domains, scorers={"trees": TREES})
         names = ["conf-soft-m0-ext-trees", "blend+trees"]
-        expected = given.score(X_test, names)
-        found = np.column_stack([machine.of(name) for name in names])
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
-        criterion = given.balance(["ext-trees"], SPLITS, 0)
-        row = result.per_machine.query("machine == @machine.title and config == 'ext-trees'")
-        assert row["balance_ks"].item() == pytest.approx(criterion.item(), rel=1e-12)
-        np.testing.assert_allclose(machine.of("blend"), bank.score(X_test, "blend")[:, 0])
-    judged = {row["config"] for row in result.selection["label_free_veto"]["configs"]}
-    assert "conf-soft-m0-ext-trees" in judged
-    assert "IsolationForest(n_estimators=5" in result.provenance["scorers"]["trees"]
-    assert result.report().is_file()
+        found = rows_of(result, machine)
+        np.testing.assert_allclose(found[names], given.score(X_test, names), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found["blend"], bank.score(X_test, "blend")[:, 0])
+        criterion = given.exact_balance(["ext-trees"], SPLITS, 0).splits[0]
+        np.testing.assert_allclose(splits_of(result, machine, "ext-trees"), criterion, rtol=1e-12)
+    assert result.grid()["pseudo_score"].notna().all()
+    assert "IsolationForest(n_estimators=5" in result.run["settings"]["detectors"]["trees"]
 
 
-def test_another_parameter_of_a_detector_is_another_result(tables, tmp_path):
-    calls = []
-    options = {"out": tmp_path / "run", "progress": lambda *call: calls.append(call)}
-    for n_estimators in (4, 4, 6):
-        trees = IsolationForest(n_estimators=n_estimators)
-        study(tables[0], grid=["raw-k1", trees], **options)
-    firsts = [call for call in calls if call[0] == "scoring"]
-    assert firsts[0] == ("scoring", 0, 2)
-    assert firsts[3] == ("scoring", 2, 2)
-    assert firsts[4] == ("scoring", 0, 2)
+def test_other_scores_and_other_parameters_are_other_results(tables, tmp_path, monkeypatch):
+    studied = []
+    original = machine_module.study_machine
+    monkeypatch.setattr(
+        "daco.experiments.work.study_machine",
+        lambda data, settings: studied.append(data.machine) or original(data, settings),
+    )
+    path = tmp_path / "mine.csv"
+    for factor, n_estimators in ((1, 4), (1, 4), (2, 4), (2, 6)):
+        write_scores(path, tables, lambda *given, by=factor: [by * s for s in nearest(*given)])
+        grid = ["raw-k1", IsolationForest(n_estimators=n_estimators)]
+        study(tables[0], grid=grid, systems={"mine": path}, out=tmp_path / "run")
+        studied.append("")
+    assert studied == ["fan", "pump", "", "", "fan", "pump", "", "fan", "pump", ""]
 
 
 def test_installed_scorers_are_found_by_their_names(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The study: what it files, what it refuses, what it does without labels."""
+"""The study: its two tables, what it keeps, what it refuses, what it does without labels."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ import numpy as np
 import pandas as pd
 import pytest
 from dcase_trees import write_truth_of
-from report_runs import without_labels
 from synthetic_machines import small_table as table
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.errors import DataError, InputError
-from daco.experiments import machine as machine_room
+from daco.experiments import machine as machine_module
+from daco.experiments import machine_data
 
-study = partial(daco.study, n_splits=10)
-
-CRITERIA = ["crit_dev", "crit_eval", "crit_paper"]
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
+KEY = ["set", "machine", "section", "split", "clip", "domain", "label", "weight_target"]
+study = partial(daco.study, grid=GRID, n_splits=10, workers=1)
 
 
 def changed(full, **values):
+    """The table with other values in some rows of its columns."""
     columns = {name: column.copy() for name, column in full.columns.items()}
     for name, (rows, value) in values.items():
         columns[name][rows] = value
     return daco.EmbeddingTable(columns, full.matrices, full.metadata)
 
 
+def without_labels(full):
+    test = full.columns["split"] == "test"
+    return changed(full, label=(test, None), domain=(test, None))
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("study") / "run"
-    return study(table("fan", "pump"), table("valve", "saw"), grid=GRID, out=folder, workers=1)
+    return study(table("fan", "pump"), table("valve", "saw"), out=folder)
 
 
 @pytest.fixture
@@ -44,307 +49,348 @@ def copy(run, tmp_path):
     return shutil.copytree(run.folder, tmp_path / "copy")
 
 
-def repeat(folder, **options):
-    """The run again in a folder, and the calls of its progress."""
-    calls = []
-    options |= {"grid": GRID, "workers": 1, "progress": lambda *call: calls.append(call)}
-    return study(table("fan", "pump"), table("valve", "saw"), out=folder, **options), calls
+@pytest.fixture
+def studied(monkeypatch):
+    """The machines that were computed, in order."""
+    names = []
+
+    def counted(data, settings):
+        names.append(data.machine)
+        return study_machine(data, settings)
+
+    study_machine = machine_module.study_machine
+    monkeypatch.setattr("daco.experiments.work.study_machine", counted)
+    return names
 
 
-def test_the_files_are_the_result(run):
-    again = daco.StudyResult.read(run.folder)
-    for name in ("grid", "per_machine", "baselines", "frontier", "resamples", "coverage"):
-        expected, found = getattr(run, name), getattr(again, name)
-        # ten significant digits are written
-        pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
-    assert again.selection == json.loads(json.dumps(run.selection))
-    assert again.stats == json.loads(json.dumps(run.stats))
-    for one, two in zip(run.machine_scores(), again.machine_scores(), strict=True):
-        assert (one.split, one.machine) == (two.split, two.machine)
-        np.testing.assert_array_equal(one.scores, two.scores)
+def bank_of(full, machine):
+    """Bank and test vectors of a machine."""
+    mine = full.columns["machine"] == machine
+    train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
+    return daco.NormalBank(full.matrix()[train], full.columns["domain"][train]), full.matrix()[test]
 
 
-def test_tables_have_the_published_columns(run):
-    header = (run.folder / "grid.csv").read_text().splitlines()[0]
-    assert header == "config,dev_omega,eval_omega,crit_dev,crit_eval,crit_paper"
-    header = (run.folder / "per_machine.csv").read_text().splitlines()[0]
-    assert header.startswith("split,machine,config,auc_source,auc_target,pauc,balance_ks")
-    assert len(run.per_machine) == 4 * len(GRID)
+def as_json(value):
+    return json.loads(json.dumps(value))
 
 
-def test_the_grid_follows_from_the_machines(run):
-    for row in run.grid.itertuples():
-        rows = run.per_machine.query("config == @row.config and split == 'eval'")
-        values = rows[["auc_source", "auc_target", "pauc"]].to_numpy()
-        assert row.eval_omega == pytest.approx(1 / np.mean(1 / values))
-        assert row.crit_eval == pytest.approx(rows["balance_ks"].mean())
+def rows_of(result, machine, split):
+    clips = result.clips
+    return clips[(clips["machine"] == machine) & (clips["split"] == split)]
 
 
-def test_processes_give_the_same_numbers(run):
-    other = study(table("fan", "pump"), table("valve", "saw"), grid=GRID, workers=2)
-    pd.testing.assert_frame_equal(other.grid, run.grid)
-    pd.testing.assert_frame_equal(other.resamples, run.resamples)
-    assert other.selection == run.selection
+def test_the_folder_has_four_files_which_are_the_result(run, copy):
+    again = daco.StudyResult.read(copy)
+    pd.testing.assert_frame_equal(again.clips, run.clips)
+    pd.testing.assert_frame_equal(again.criteria, run.criteria)
+    assert again.run == run.run
+    assert again.report().name == "report.html"
+    names = ["clips.parquet", "criteria.parquet", "report.html", "run.json"]
+    assert sorted(path.name for path in copy.iterdir()) == names
+    for name, digest in run.run["tables"].items():
+        assert hashlib.sha256((copy / name).read_bytes()).hexdigest() == digest
+    times = json.loads((copy / "run.json").read_text())["times"]
+    parts = sum(value for name, value in times.items() if name != "total")
+    assert times["report"] > 0
+    assert parts == pytest.approx(times["total"], abs=0.01)
+
+
+def test_a_row_per_clip_has_the_scores_of_a_bank(run):
+    assert run.clips.columns.tolist()[:8] == KEY
+    assert run.clips.columns.tolist()[8:14] == [*GRID, "blend"]
+    full = table("fan", "pump")
+    bank, X_test = bank_of(full, "pump")
+    names = [*GRID, "blend"]
+    train, test = (rows_of(run, "pump", split) for split in ("train", "test"))
+    # A half rank at a tie may fall the other way.
+    np.testing.assert_allclose(train[names], bank.leave_one_out(names), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(test[names], bank.score(X_test, names), rtol=1e-9, atol=1e-12)
+    assert test["weight_target"].between(0, 1).all()
+    assert train["weight_target"].isna().all()
+    assert (run.candidates, run.compared) == (GRID, ["blend"])
+
+
+def test_criteria_are_those_of_the_bank(run):
+    bank, _ = bank_of(table("fan", "pump"), "fan")
+    balance, uniformity = bank.balance_and_uniformity(GRID, 10, 0, 100)
+    mine = run.criteria[run.criteria["machine"] == "fan"].set_index(["measure", "configuration"])
+    for row, config in enumerate(GRID):
+        found = {name: mine.loc[[(name, config)], "value"] for name in set(mine.index.levels[0])}
+        np.testing.assert_array_equal(found["balance"], balance.splits[row])
+        np.testing.assert_array_equal(found["resample"], balance.resampled[row])
+        np.testing.assert_allclose(found["uniformity"], uniformity[row], rtol=1e-12)
+        assert {name for name in found if name.startswith("pseudo")} == {
+            f"pseudo_{value}_{domain}"
+            for value in ("auc", "pauc")
+            for domain in ("source", "target")
+        }
+
+
+@pytest.mark.parametrize(("options", "own"), [({"seed": 3}, True), ({"n_splits": 4}, True),
+                                              ({"n_splits": 12}, False)])  # fmt: skip
+def test_the_paper_s_ten_splits_are_always_there(run, options, own):
+    other = study(table("fan", "pump"), **options)
+    assert (other.criteria["measure"] == "paper").any() == own
+    expected = run.grid()["criterion_dev"]
+    np.testing.assert_allclose(other.grid()["criterion_paper"], expected, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::daco.DacoWarning")
+def test_p_values_are_those_of_a_detector(run):
+    full = table("fan", "pump")
+    mine = (full.columns["machine"] == "fan") & (full.columns["split"] == "train")
+    assert {run.run["choice"]["config"], "blend", "conf-soft-m0-k1"} == set(run.decided)
+    for config in run.decided:
+        detector = daco.DACo(config).fit(full.matrix()[mine], domains=full.columns["domain"][mine])
+        expected = detector.p_values(bank_of(full, "fan")[1])
+        found = rows_of(run, "fan", "test")[f"p:{config}"]
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert rows_of(run, "fan", "train")["p:blend"].isna().all()
+
+
+def test_further_configurations_are_decided_without_scoring_again(run, copy, studied):
+    more = study(table("fan", "pump"), table("valve", "saw"), out=copy, decide=["ratio-soft-k1"])
+    assert "ratio-soft-k1" in more.decided
+    assert more.test_clips["p:ratio-soft-k1"].between(0, 1).all()
+    every = study(table("fan", "pump"), table("valve", "saw"), out=copy, decide=["all"])
+    assert set(every.decided) == {*GRID, "blend"}
+    assert not studied
+    back = study(table("fan", "pump"), table("valve", "saw"), out=copy)
+    pd.testing.assert_frame_equal(back.clips, run.clips)
+
+
+def test_processes_give_the_same_tables(run):
+    other = study(table("fan", "pump"), table("valve", "saw"), workers=2)
+    pd.testing.assert_frame_equal(other.clips, run.clips)
+    pd.testing.assert_frame_equal(other.criteria, run.criteria)
+    assert other.run["choice"]["config"] == run.run["choice"]["config"]
     assert other.folder is None
 
 
-def test_hashes_of_every_table_are_recorded(run):
-    recorded = run.provenance["artifacts"]
-    assert {"grid.csv", "per_machine.csv", "selection.json", "stats.json"} <= set(recorded)
-    for name, digest in recorded.items():
-        assert hashlib.sha256((run.folder / name).read_bytes()).hexdigest() == digest
+# What was computed before
 
 
-def test_a_second_run_computes_nothing_again(run, copy, monkeypatch):
-    monkeypatch.setattr(machine_room, "NormalBank", None)  # any scoring would fail
-    result, calls = repeat(copy)
-    assert calls == [("scoring", 4, 4), ("examining", 4, 4), ("deciding", 4, 4)]
-    pd.testing.assert_frame_equal(result.grid, run.grid)
-    for name in ("grid.csv", "per_machine.csv", "selection.json", "stats.json"):
-        assert (copy / name).read_bytes() == (run.folder / name).read_bytes()
+def test_a_second_run_computes_nothing_and_keeps_the_report(run, copy, studied):
+    (copy / "report.html").write_text("the report")
+    again = study(table("fan", "pump"), table("valve", "saw"), out=copy)
+    assert not studied
+    assert (copy / "report.html").exists()
+    pd.testing.assert_frame_equal(again.clips, run.clips)
+    assert again.run["tables"] == run.run["tables"]
 
 
-def test_only_what_changed_is_computed_again(run, copy):
-    damaged = sorted((copy / "machines").glob("dev_fan*"))[0]
-    damaged.write_bytes(damaged.read_bytes()[:100])
-    assert repeat(copy)[1][:2] == [("scoring", 3, 4), ("scoring", 4, 4)]
-    assert (copy / "grid.csv").read_bytes() == (run.folder / "grid.csv").read_bytes()
+def test_evaluation_machines_that_are_added_are_the_only_ones_computed(tmp_path, run, studied):
+    study(table("fan", "pump"), out=tmp_path)
+    (tmp_path / "report.html").write_text("of the development machines alone")
+    studied.clear()
+    both = study(table("fan", "pump"), table("valve", "saw"), out=tmp_path)
+    assert studied == ["valve", "saw"]
+    assert not (tmp_path / "report.html").exists()
+    pd.testing.assert_frame_equal(both.clips, run.clips)
+    pd.testing.assert_frame_equal(both.criteria, run.criteria)
 
 
-def test_another_setting_is_another_result(run, copy):
-    other, _ = repeat(copy, seed=5)
-    assert not np.allclose(other.grid["crit_dev"], run.grid["crit_dev"])
-    np.testing.assert_array_equal(other.grid["dev_omega"], run.grid["dev_omega"])
+def test_an_interrupted_study_goes_on_from_its_parts(run, tmp_path, studied, monkeypatch):
+    def stop(stage, done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(table("fan", "pump"), table("valve", "saw"), out=tmp_path, progress=stop)
+    assert not (tmp_path / "run.json").exists()
+    parts = sorted((tmp_path / "parts").iterdir())
+    assert len(parts) == 4
+    parts[0].write_bytes(parts[0].read_bytes()[:100])  # the pair of a machine is damaged
+    studied.clear()
+    result = study(table("fan", "pump"), table("valve", "saw"), out=tmp_path)
+    assert len(studied) == 3
+    pd.testing.assert_frame_equal(result.clips, run.clips)
+    assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [{"seed": 5}, {"n_splits": 11}, {"grid": GRID[:4]}, {"baselines": True}]
+)
+def test_another_setting_is_another_result(copy, studied, options):
+    study(table("fan", "pump"), table("valve", "saw"), out=copy, **options)
+    assert studied == ["fan", "pump", "valve", "saw"]
+
+
+def test_another_rule_and_rate_need_no_new_rows(run, copy, studied):
+    other = study(
+        table("fan", "pump"), table("valve", "saw"), out=copy, rule="dev", false_alarm_rate=0.2
+    )
+    assert not studied
+    assert other.run["choice"]["rule"] == "dev"
+    assert other.run["choice"]["config"] == run.choose("dev").config
+    assert other.run["settings"]["false_alarm_rate"] == 0.2
+
+
+# What is not known
 
 
 def test_without_evaluation_labels_all_that_is_label_free_runs(run):
-    blind = study(table("fan", "pump"), without_labels(table("valve", "saw")), grid=GRID, workers=1)
-    assert blind.grid.columns.tolist() == ["config", "dev_omega", *CRITERIA]
-    pd.testing.assert_series_equal(blind.grid["crit_eval"], run.grid["crit_eval"])
-    assert blind.selection["chosen"]["config"] == run.selection["chosen"]["config"]
-    assert blind.selection["chosen"]["eval_omega"] is None
-    assert blind.selection["per_machine_blind"] == run.selection["per_machine_blind"]
-    assert any("2 evaluation machines (valve, saw)" in sentence for sentence in blind.missing)
-    assert set(blind.coverage["split"]) == {"dev"}
+    blind = study(table("fan", "pump"), without_labels(table("valve", "saw")))
+    names = ["configuration", "dev_score", "criterion_dev", "criterion_eval", "criterion_paper"]
+    assert blind.grid().columns.tolist()[:5] == names
+    pd.testing.assert_frame_equal(blind.criteria, run.criteria)
+    assert as_json(blind.run["choice"]) == run.run["choice"]
+    assert any("2 evaluation machines (valve, saw)" in note for note in blind.run["notes"])
+    assert [each["labelled"] for each in blind.run["machines"]] == [True, True, False, False]
 
 
 def test_labels_change_scores_but_no_choice(run):
     full = table("valve", "saw")
     test = np.flatnonzero(full.columns["split"] == "test")
     rng = np.random.default_rng(0)
-    shuffled = changed(
-        full,
-        label=(test, full.columns["label"][rng.permutation(test)]),
-        domain=(test, full.columns["domain"][rng.permutation(test)]),
+    other = study(
+        table("fan", "pump"),
+        changed(
+            full,
+            label=(test, full.columns["label"][rng.permutation(test)]),
+            domain=(test, full.columns["domain"][rng.permutation(test)]),
+        ),
     )
-    other = study(table("fan", "pump"), shuffled, grid=GRID, workers=1)
-    assert not np.allclose(other.grid["eval_omega"], run.grid["eval_omega"])
-    assert other.selection["chosen"]["config"] == run.selection["chosen"]["config"]
-    assert other.selection["per_machine_blind"] == run.selection["per_machine_blind"]
+    assert not np.allclose(other.grid()["eval_score"], run.grid()["eval_score"])
+    assert as_json(other.run["choice"]) == run.run["choice"]
 
 
-def test_development_machines_alone():
-    alone = study(table("fan"), grid=GRID, workers=1)
-    assert alone.grid.columns.tolist() == ["config", "dev_omega", "crit_dev", "crit_paper"]
-    assert any("No evaluation machines" in sentence for sentence in alone.missing)
-
-
-def test_nothing_labelled_at_all():
-    blind = study(without_labels(table("fan", "pump")), grid=GRID, workers=1)
-    assert blind.grid.columns.tolist() == ["config", "crit_dev", "crit_paper"]
-    assert blind.selection["chosen"]["config"] == "conf-soft-m0-k1"
-    assert blind.baselines.empty
-    assert blind.coverage.empty
-
-
-def test_only_normals():
-    normals = table("fan", n_test=40).select(split="train")
-    result = study(normals, grid=GRID, workers=1)
-    assert result.machine_scores()[0].scores.shape == (0, len(GRID) + 1)
-    assert result.grid["crit_dev"].between(0, 1).all()
+@pytest.mark.parametrize("clips", [without_labels, lambda full: full.select(split="train")])
+def test_nothing_labelled_at_all(clips):
+    blind = study(clips(table("fan", "pump")))
+    assert blind.grid()["criterion_dev"].between(0, 1).all()
+    assert {"dev_score", "eval_score"}.isdisjoint(blind.grid())
+    assert blind.metrics().iloc[:, 4:].isna().all(axis=None)
+    notes = " ".join(blind.run["notes"])
+    assert "No evaluation machines were given" in notes
+    assert "2 development machines (fan, pump) without complete labels" in notes
 
 
 def test_truth_of_an_evaluator(tmp_path, run):
     full = table("valve", "saw")
-    names = np.array([f"section_00_{row:04d}.wav" for row in range(len(full))], dtype=object)
-    paths = np.array([f"{m}/test/{n}" for m, n in zip(full.columns["machine"], names, strict=True)])
-    full = daco.EmbeddingTable(
-        {**full.columns, "path": paths.astype(object)}, full.matrices, full.metadata
-    )
+    names = [f"{m}/test/section_00_{i:04d}.wav" for i, m in enumerate(full.columns["machine"])]
+    full = changed(full, path=(slice(None), names))
     write_truth_of(full, tmp_path)
-    result = study(table("fan", "pump"), without_labels(full), truth=tmp_path, grid=GRID, workers=1)
-    pd.testing.assert_series_equal(result.grid["eval_omega"], run.grid["eval_omega"])
+    result = study(table("fan", "pump"), without_labels(full), truth=tmp_path)
+    pd.testing.assert_series_equal(result.grid()["eval_score"], run.grid()["eval_score"])
+    assert [each["role"] for each in result.run["inputs"]] == ["dev", "eval", "truth"]
 
 
-def test_domains_of_other_names():
-    """The larger domain is the source; results are those of the usual names."""
+def test_test_clips_that_are_training_clips_are_told(run):
     full = table("fan", "pump")
-    names = {"source": "old line", "target": "new line"}
-    renamed = np.array([names[d] for d in full.columns["domain"]], dtype=object)
-    other = daco.EmbeddingTable({**full.columns, "domain": renamed}, full.matrices, full.metadata)
-    result = study(other, grid=GRID, workers=1)
-    assert result.provenance["domains"] == {"source": "old line", "target": "new line"}
-    expected = study(full, grid=GRID, workers=1)
-    pd.testing.assert_frame_equal(result.grid, expected.grid)
-
-
-def test_sections_of_one_machine_are_machines_of_their_own(tmp_path):
-    full = table("fan", "pump")
-    second = full.columns["machine"] == "pump"
-    both = changed(full, machine=(second, "fan"), section=(second, "01"))
-    result = study(both, grid=GRID, out=tmp_path / "run", workers=1)
-    assert result.per_machine["machine"].unique().tolist() == ["fan_00", "fan_01"]
-    files = sorted(path.name for path in (tmp_path / "run" / "machines").iterdir())
-    assert files == ["dev_fan_section_00.npz", "dev_fan_section_01.npz"]
-
-
-def test_a_readout_by_name():
-    full = table("fan")
-    two = {"embedding": full.matrix(), "other": full.matrix()[:, :4]}
-    both = daco.EmbeddingTable(full.columns, two, full.metadata)
-    result = study(both, grid=GRID, readout="other", workers=1)
-    narrow = daco.EmbeddingTable(full.columns, {"embedding": two["other"]}, full.metadata)
-    expected = study(narrow, grid=GRID, workers=1)
-    pd.testing.assert_frame_equal(result.grid, expected.grid)
-    assert result.provenance["readout"] == "other"
-
-
-def test_machine_names_that_are_no_file_names(tmp_path):
-    odd = changed(table("fan"), machine=(slice(None), "a/b: ü"))
-    result = study(odd, grid=GRID, out=tmp_path / "run", workers=1)
-    again = daco.StudyResult.read(tmp_path / "run")
-    assert again.machine_scores()[0].machine == "a/b: ü"
-    assert result.per_machine["machine"].unique().tolist() == ["a/b: ü"]
+    vectors = full.matrix().copy()
+    train, test = (np.flatnonzero(full.columns["split"] == each) for each in ("train", "test"))
+    vectors[test[:3]] = vectors[train[:3]]
+    result = study(daco.EmbeddingTable(full.columns, {"embedding": vectors}, full.metadata))
+    [note] = [note for note in result.run["notes"] if "same vector" in note]
+    assert note.startswith("dev machine fan: 3 test clips")
+    assert not any("same vector" in note for note in run.run["notes"])
 
 
 def test_one_bad_machine_does_not_lose_the_others(tmp_path):
     small = synthetic_table(
         [synthetic_machine("fan", 0, 40, 8, 40, 8), synthetic_machine("tiny", 1, 3, 2, 40, 8)]
     )
-    result = study(small, grid=[*GRID, "raw-k4"], out=tmp_path / "run", workers=1)
-    kept = [path.name for path in (tmp_path / "run" / "machines").iterdir()]
-    assert kept == ["dev_fan_section_00.npz"]
-    assert [machine.title for machine in result.machine_scores()] == ["fan"]
+    result = study(small, grid=[*GRID, "raw-k4"], out=tmp_path / "run")
+    assert set(result.clips["machine"]) == {"fan"}
+    assert [each["machine"] for each in result.run["machines"]] == ["fan"]
     assert any(
-        line.startswith("dev machine tiny is left out: 'raw-k4' needs") for line in result.missing
+        note.startswith("dev machine tiny is left out: 'raw-k4' needs")
+        for note in result.run["notes"]
     )
 
 
+def test_only_some_of_many_failures_are_named(monkeypatch):
+    monkeypatch.setattr(machine_data, "_NAMED", 2)
+    few = table(*"abcde", n_source=4, n_target=2)
+    with pytest.raises(DataError, match=r"No machine is left to work on\.\ndev machine a is left "
+                       r"out: 'ldn-ratio-K16' needs.*\n.*\n3 more machines"):  # fmt: skip
+        study(few, grid=["ldn-ratio-K16"])
+
+
+# Names and folders
+
+
+def test_domains_of_other_names():
+    """The larger domain is the source; results are those of the usual names."""
+    full = table("fan", "pump")
+    names = {"source": "old line", "target": "new line"}
+    result = study(changed(full, domain=(slice(None), [names[d] for d in full.columns["domain"]])))
+    assert result.run["domains"] == names
+    pd.testing.assert_frame_equal(result.clips, study(full).clips)
+
+
+def test_sections_of_one_machine_have_rows_of_their_own():
+    full = table("fan", "pump")
+    second = full.columns["machine"] == "pump"
+    result = study(changed(full, machine=(second, "fan"), section=(second, "01")))
+    assert result.metrics().groupby(["machine", "section"]).size().to_dict() == {
+        ("fan", "00"): 6,
+        ("fan", "01"): 6,
+    }
+
+
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("options", "message"),
     [
-        (lambda: study(table("fan"), table("fan"), workers=1), "in both"),
-        (lambda: study(table("fan"), truth="x", workers=1), "Give 'eval'"),
-        (lambda: study(table("fan"), grid=["conf-oracle-m0-k1"], workers=1), "true domain"),
-        (lambda: study(table("fan"), workers=0), "at least 1"),
-        (lambda: study(table("fan"), false_alarm_rate=0, workers=1), "between 0 and 1"),
-        (lambda: study(table("fan"), readout="cls", workers=1), "no readout 'cls'"),
-        (lambda: study(np.eye(3)), r"EmbeddingTable\.from_arrays .* Got ndarray"),
+        ({"eval": table("fan")}, "in both"),
+        ({"truth": "x"}, "Give 'eval'"),
+        ({"grid": ["conf-oracle-m0-k1"]}, "true domain"),
+        ({"workers": 0}, "at least 1"),
+        ({"n_splits": 0}, "'n_splits' parameter must be an int >= 1"),
+        ({"false_alarm_rate": 0}, "between 0 and 1"),
+        ({"readout": "cls"}, "no readout 'cls'"),
+        ({"rule": "oracle"}, "rule"),
+        ({"decide": ["raw-k2"]}, "'raw-k2' is not in the grid"),
+        ({"decide": ["choosen"]}, "Unknown configuration 'choosen'"),
+        ({"dev": np.eye(3)}, r"EmbeddingTable\.from_arrays .* Got ndarray"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, message):
-    with pytest.raises(InputError, match=message):
-        call()
+def test_what_makes_no_sense_is_refused_before_anything_is_scored(options, message, studied):
+    with pytest.raises(daco.DacoError, match=message):
+        study(**{"dev": table("fan"), **options})
+    assert not studied
 
 
 @pytest.mark.parametrize(
     ("change", "kind", "message"),
     [
-        (
-            {"domain": (slice(0, 5), "third")},
-            InputError,
-            r"two domains.*3: 'source', 'target', 'third'",
-        ),
+        ({"domain": (slice(0, 5), "third")}, InputError, r"two domains.*3: 'source', 'target'"),
         ({"domain": (0, None)}, InputError, "1 training clip without a domain"),
         ({"label": (3, 1)}, InputError, "dev machine fan: 1 training clip labelled as anomaly"),
         ({"path": (slice(-3, None), "same.wav")}, DataError, r"more than once \(same\.wav\)"),
-        (
-            {"year": (slice(0, 20), [2024] * 10 + [2025] * 10)},
-            InputError,
-            "mixes the years 2024, 2025",
-        ),
+        ({"year": (slice(0, 20), [2024] * 10 + [2025] * 10)}, InputError, "years 2024, 2025"),
     ],
 )
 def test_clips_that_are_no_study_are_refused(change, kind, message):
     with pytest.raises(kind, match=message):
-        study(changed(table("fan"), **change), workers=1)
+        study(changed(table("fan"), **change))
 
 
-def test_a_folder_of_other_things_is_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("precious")
+def test_folders_of_other_things_are_left_alone(tmp_path, copy):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "thesis.tex").write_text("precious")
     with pytest.raises(InputError, match="holds other files"):
-        study(table("fan"), grid=GRID, out=tmp_path, workers=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_the_folder_of_another_study_is_left_alone(tmp_path, run, copy):
-    with pytest.raises(InputError, match="of another study"):
-        study(table("lathe"), grid=GRID, out=copy, workers=1)
+        study(table("fan"), out=tmp_path / "own")
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    with pytest.raises(InputError, match="of another study, which has dev machine fan"):
+        study(table("lathe"), out=copy)
     with pytest.raises(DataError, match="cannot be read"):
-        study(tmp_path / "mistyped.parquet", grid=GRID, out=copy, workers=1)
-    assert len(list((copy / "machines").iterdir())) == 4
-    assert (copy / "run.json").read_bytes() == (run.folder / "run.json").read_bytes()
+        study(tmp_path / "mistyped.parquet", out=copy)
+    assert {name: (copy / name).read_bytes() for name in before} == before
+    with pytest.raises(DataError, match="not a finished run: it has no clips"):
+        daco.StudyResult.read(tmp_path / "own")
 
 
-def test_an_unfinished_run_says_so(tmp_path):
-    with pytest.raises(DataError, match="not a finished run: it has no grid"):
-        daco.StudyResult.read(tmp_path)
+def test_a_table_that_changes_during_a_study_is_noticed(tmp_path):
+    path = tmp_path / "dev.parquet"
+    table("fan", "pump").write(path)
+    table("saw").write(tmp_path / "other.parquet")
 
+    def change(stage, done, total):
+        if (tmp_path / "other.parquet").exists():
+            (tmp_path / "other.parquet").rename(path)
 
-def test_the_paper_s_criterion_is_that_of_its_ten_splits(run):
-    # 10 splits of seed 0, as the run has, and as it computes beside more splits or another seed.
-    np.testing.assert_allclose(run.grid["crit_paper"], run.grid["crit_dev"], rtol=1e-12)
-    other = daco.study(table("fan", "pump"), grid=GRID, workers=1, n_splits=12, seed=3)
-    np.testing.assert_allclose(other.grid["crit_paper"], run.grid["crit_dev"], rtol=1e-12)
-    rows = {row["rule"]: row["config"] for row in run.selection["rows"]}
-    guarded = run.grid[run.grid["dev_omega"] > run.grid["dev_omega"].quantile(0.1)]
-    assert rows["paper's choice"] == guarded.set_index("config")["crit_paper"].idxmin()
-
-
-def test_every_study_has_the_scores_of_the_blend(run):
-    """The same as those of a bank, and of a study that has the blend in its grid."""
-    full = table("fan", "pump")
-    named = study(full, grid=[*GRID, "blend"], workers=1)
-    assert "blend" not in run.grid["config"].tolist()
-    for filed, other in zip(run.machine_scores(), named.machine_scores(), strict=False):
-        mine = full.columns["machine"] == filed.machine
-        train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
-        bank = daco.NormalBank(full.matrix()[train], full.columns["domain"][train])
-        expected = bank.score(full.matrix()[test], "blend")[:, 0]
-        np.testing.assert_allclose(filed.of("blend"), expected, rtol=1e-9, atol=1e-12)
-        own = bank.leave_one_out("blend")[:, 0]
-        np.testing.assert_allclose(filed.own_of("blend"), own, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(other.of("blend"), expected, rtol=1e-9, atol=1e-12)
-    [row] = [row for row in run.selection["rows"] if row["rule"] == "blend"]
-    blend = run.baselines.query("backend == 'blend' and split == 'dev'")
-    values = blend[["auc_source", "auc_target", "pauc"]].to_numpy()
-    assert row["dev_omega"] == pytest.approx(1 / np.mean(1 / values))
-    known = named.grid.set_index("config")["dev_omega"]
-    assert known["blend"] == pytest.approx(row["dev_omega"])
-
-
-@pytest.mark.filterwarnings("ignore::daco.DacoWarning")
-def test_decisions_are_those_of_a_detector(run):
-    """The p-values of a study are those of the decision rule on the same bank."""
-    full = table("fan", "pump")
-    scores = run.machine_scores()[0]
-    mine = full.columns["machine"] == scores.machine
-    train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
-    for config in dict.fromkeys([run.selection["chosen"]["config"], "blend"]):
-        detector = daco.DACo(config).fit(
-            full.matrix()[train], domains=full.columns["domain"][train].tolist()
-        )
-        expected = detector.p_values(full.matrix()[test])
-        np.testing.assert_allclose(scores.p_values(config), expected, rtol=1e-9)
-
-
-def test_other_configurations_are_decided_by_when_asked_for(run):
-    other = next(name for name in GRID if name not in run.machine_scores()[0].decided)
-    with pytest.raises(InputError, match=f"no decisions of '{other}'.*--scores {other}"):
-        run.machine_scores()[0].p_values(other)
-    more = study(table("fan"), grid=GRID, decide=[other], workers=1)
-    assert more.machine_scores()[0].p_values(other).shape == (40,)
-    every = study(table("fan"), grid=GRID, decide=["all"], workers=1)
-    assert set(every.machine_scores()[0].decided) == {*GRID, "blend"}
-    with pytest.raises(InputError, match="'raw-k2' is not in the grid"):
-        study(table("fan"), grid=GRID, decide=["raw-k2"], workers=1)
+    with pytest.raises(DataError, match=r"dev\.parquet: changed while it was read"):
+        study(path, out=tmp_path / "run", progress=change)
+    assert not (tmp_path / "run" / "run.json").exists()

@@ -277,3 +277,26 @@ def test_what_is_wrong_with_a_scorer_is_said_and_no_sign_is_guessed(scorer, sign
         NormalBank(X, DOMAINS, scorers=scorers, scorer_higher_is_anomalous=sign).score(
             CLIPS, "ext-d"
         )
+
+
+class Counted(IsolationForest):
+    """Counts how often it is fitted."""
+
+    fits: ClassVar[list[int]] = []
+
+    def fit(self, X, y=None):
+        self.fits.append(len(X))
+        return super().fit(X, y)
+
+
+def test_splits_that_are_equal_are_fitted_once():
+    bank = NormalBank(X, DOMAINS, scorers={"trees": Counted(n_estimators=3)})
+    grid = ["ext-trees", "conf-soft-m0-ext-trees"]
+    Counted.fits.clear()
+    three = bank.exact_balance(grid, 3)
+    assert len(Counted.fits) == 3 * (1 + FOLDS)
+    five = bank.exact_balance(grid, 5)
+    assert len(Counted.fits) == 5 * (1 + FOLDS)
+    np.testing.assert_array_equal(five.splits[:, :3], three.splits)
+    alone = NormalBank(X, DOMAINS, scorers={"trees": IsolationForest(n_estimators=3)})
+    np.testing.assert_array_equal(alone.exact_balance(grid, 5).splits, five.splits)

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 from service_process import RATE, wav
 
 from daco.audio.formats import DEFAULT_LIMITS, FORMATS
-from daco.backbones.logmel import mel_filters
+from daco.backbones.classical import mel_filters
 from daco.errors import AudioError, DataError
 from daco.monitoring.service.recordings import (
     MEDIA_TYPES,

@@ -82,15 +82,6 @@ def test_a_fault_is_at_the_near_microphone_and_leaks_to_the_far_one(kind):
     assert 20 * np.log10(np.std(far) / np.std(near)) == pytest.approx(FAR_DB, abs=1e-2)
 
 
-def test_sixteen_bits_are_a_waveform_of_full_scale_one():
-    whole = (recording() * 32768).astype(np.int16)
-    scaled = whole.astype(np.float32) / 32768
-    rng = np.random.default_rng
-    assert np.array_equal(
-        inject(whole, RATE, "rub", -6, rng(0)), inject(scaled, RATE, "rub", -6, rng(0))
-    )
-
-
 def spectrum(kind, seed, n=4 * RATE):
     """Power spectrum of a fault in white noise, and its frequencies."""
     clean = np.random.default_rng(9).normal(size=n).astype(np.float32)
@@ -98,7 +89,7 @@ def spectrum(kind, seed, n=4 * RATE):
     return np.abs(np.fft.rfft(change)) ** 2, np.fft.rfftfreq(n, 1 / RATE), change
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_impacts_are_short_and_ring_where_they_should(seed):
     power, hertz, change = spectrum("impacts", seed)
     kurtosis = np.mean(change**4) / np.mean(change**2) ** 2
@@ -106,7 +97,7 @@ def test_impacts_are_short_and_ring_where_they_should(seed):
     assert 1200 < hertz[np.argmax(power)] < 6500
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_tones_are_a_harmonic_series(seed):
     power, hertz, _ = spectrum("tones", seed)
     peaks = hertz[power > 1e-3 * power.max()]
@@ -116,14 +107,14 @@ def test_tones_are_a_harmonic_series(seed):
     assert np.abs(orders - np.round(orders)).max() < 0.02
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_noise_is_one_octave_wide(seed):
     power, hertz, _ = spectrum("noise", seed)
     inside = hertz[power > 1e-6 * power.max()]
     assert inside.max() / inside.min() == pytest.approx(2, rel=0.02)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_rubs_come_one_to_four_times_a_second(seed):
     _, _, change = spectrum("rub", seed)
     frames = np.abs(change).reshape(-1, 80).max(axis=1)  # of 5 ms
@@ -133,7 +124,7 @@ def test_rubs_come_one_to_four_times_a_second(seed):
     assert 0.01 < envelope.mean() < 0.6
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_modulation_swells_one_to_fifteen_times_a_second(seed):
     clean = np.random.default_rng(9).normal(size=8 * RATE).astype(np.float32)
     change = fault_signal(clean, RATE, "modulation", np.random.default_rng(seed))
@@ -143,7 +134,7 @@ def test_modulation_swells_one_to_fifteen_times_a_second(seed):
     assert 0.9 < found < 15.1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_resonance_raises_a_band_and_adds_no_other(seed):
     power, hertz, _ = spectrum("resonance", seed)
     smooth = np.convolve(power, np.ones(400) / 400, "same")
@@ -159,6 +150,7 @@ def test_a_resonance_raises_a_band_and_adds_no_other(seed):
         (np.ones(5), 0, "rub", 0, "sample rate"),
         (np.ones(5), RATE, "rub", np.nan, "decibels"),
         (np.ones((2, 2, 2)), RATE, "rub", 0, "channels, samples"),
+        (np.ones(5, np.int16), RATE, "rub", 0, "int16"),
         (np.empty(0), RATE, "rub", 0, "waveform"),
         (np.array([1.0, np.nan]), RATE, "rub", 0, "NaN"),
     ],

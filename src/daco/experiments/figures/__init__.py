@@ -1,21 +1,23 @@
-"""Pictures of a study, drawn with Matplotlib: sharp in print and safe for the colour-blind.
+"""Pictures drawn with Matplotlib: sharp in print, and safe for colour-blind readers.
 
-Each function takes a :class:`~daco.experiments.study_tables.StudyTables`, and Axes to draw on or
-makes a figure of its own, and returns the Figure. What a result does not hold is stated in the
-picture. Read ``style`` first; ``scatter``, ``scores`` and ``grids`` draw studies, ``models`` draws
-single models.
+``style`` has colours, shapes and files; ``studies`` draws tables of a study, ``models`` single
+models. Each function returns a new Figure.
 """
 
-from daco.experiments.figures.grids import plot_heat, plot_vetoes
-from daco.experiments.figures.scatter import plot_frontier, plot_gain_separability, plot_transfer
-from daco.experiments.figures.scores import plot_coverage, plot_distributions
+from daco.experiments.figures.studies import (
+    plot_coverage,
+    plot_decisions,
+    plot_frontier,
+    plot_machines,
+    plot_stability,
+    plot_transfer,
+)
 
 __all__ = [
     "plot_coverage",
-    "plot_distributions",
+    "plot_decisions",
     "plot_frontier",
-    "plot_gain_separability",
-    "plot_heat",
+    "plot_machines",
+    "plot_stability",
     "plot_transfer",
-    "plot_vetoes",
 ]

@@ -1,0 +1,92 @@
+"""The pictures and tables of a study as files, for papers and further work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from daco.experiments.figures.style import png_bytes, svg_bytes
+from daco.experiments.report import figures_of, format_cell, title_of
+from daco.experiments.tables import TEXTS, tables_of
+from daco.files.atomic import atomic_write, write_error
+
+if TYPE_CHECKING:
+    from daco.experiments.result import StudyResult
+
+_LATEX = {"−": "$-$", "–": "--", "ρ": r"$\rho$"}
+
+
+def write_export(result: StudyResult, folder: Path | str) -> list[Path]:
+    """Write the pictures and tables of a study.
+
+    Parameters
+    ----------
+    result : StudyResult
+    folder : path
+        It is created if needed; files of the same names are replaced.
+
+    Returns
+    -------
+    list of Path
+        ``figures/*.svg|png`` and ``tables/*.csv|tex|md``. CSV files have all digits, the others
+        are rounded; LaTeX tables need the package booktabs.
+    """
+    folder = Path(folder)
+    try:
+        for part in ("figures", "tables"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error) from None
+    tables = tables_of(result)
+    contents: dict[Path, bytes] = {}
+    for name, (figure, _) in figures_of(result, tables).items():
+        contents[folder / "figures" / f"{name}.svg"] = svg_bytes(figure, name)
+        contents[folder / "figures" / f"{name}.png"] = png_bytes(figure)
+    for name, table in tables.items():
+        for end, text in table_files(name, table).items() if len(table) else ():
+            contents[folder / "tables" / f"{name}.{end}"] = text.encode()
+    for path, content in contents.items():
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content)
+    return list(contents)
+
+
+def table_files(name: str, table: pd.DataFrame) -> dict[str, str]:
+    """The contents of a table's files by their extension.
+
+    >>> rules = pd.DataFrame({"rule": ["dev_score"], "eval_score": [55.829]})
+    >>> print(table_files("rules", rules)["md"].partition("What")[0].strip())
+    | rule      |   eval score |
+    |:----------|-------------:|
+    | dev_score |        55.83 |
+    """
+    caption, titles = TEXTS["tables"][name], [title_of(column) for column in table]
+    formats = [TEXTS["formats"].get(column, ".2f") for column in table]
+    texts = pd.DataFrame(
+        {
+            title: [format_cell(value, form) for value in table[column]]
+            for title, column, form in zip(titles, table, formats, strict=True)
+        }
+    )
+    is_number = [table[column].dtype.kind in "iuf" for column in table]
+    markdown = texts.map(lambda text: text.replace("|", r"\|")).to_markdown(
+        index=False,
+        disable_numparse=True,
+        colalign=["right" if number else "left" for number in is_number],
+    )
+    styled = texts.style.hide(axis="index").format(escape="latex")
+    latex = styled.format_index(escape="latex", axis="columns").to_latex(
+        caption=caption.replace("%", r"\%"),
+        label="tab:" + name.replace("_", "-"),
+        column_format="".join("r" if number else "l" for number in is_number),
+        hrules=True,
+    )
+    for character, command in _LATEX.items():
+        latex = latex.replace(character, command)
+    return {
+        "csv": table.to_csv(index=False, lineterminator="\n"),
+        "tex": latex,
+        "md": f"{markdown}\n\n{caption}\n",
+    }

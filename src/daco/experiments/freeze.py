@@ -1,0 +1,351 @@
+"""Preregistration: what a run chose, frozen before its evaluation is known, and verified later.
+
+The hash in the document shows whether it was edited. Its date is only that of a computer's clock: a
+public commit of the document, or somebody else's time stamp on its hash, proves when it existed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from daco.errors import DataError, InputError
+from daco.evaluation.official import official_quantities, score_difference, score_estimate
+from daco.experiments.result import CLIPS, CRITERIA, StudyResult
+from daco.files.atomic import atomic_write
+from daco.files.hashing import sha256_of_bytes, sha256_of_file
+from daco.method.config import PAPER_CONFIG
+from daco.text import name_list, quantity, suggestion
+from daco.version import __version__
+
+KNOWN = "evaluation_labels_were_known"
+OK, CHANGED, NOTE = "ok", "changed", "note"
+
+_WHAT, _SCHEMA = "daco preregistration", 2
+_SETTINGS = ("rule", "seed", "splits", "readout", "false_alarm_rate")
+_CRITERIA = ("criterion_dev", "criterion_eval", "criterion_paper")
+_GRID = ("configuration", "dev_score", *_CRITERIA, "viable")
+_TOLERANCES = pd.Series({"dev_score": 0.01, **dict.fromkeys(_CRITERIA, 1e-4)})
+"""The last printed digit: processors that round differently swap clips of almost equal score."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One compared item; ``status`` is ``ok``, ``changed``, or ``note`` for what is only said."""
+
+    what: str
+    status: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The result of :func:`verify`.
+
+    Attributes
+    ----------
+    document : dict
+        What was frozen; empty if it was edited.
+    checks : list of Check
+    scores : list of dict
+        What :func:`score_picks` returns; empty as long as no evaluation label is known.
+    """
+
+    document: dict[str, Any]
+    checks: list[Check]
+    scores: list[dict[str, Any]]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing changed."""
+        return all(check.status != CHANGED for check in self.checks)
+
+
+def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> dict[str, Any]:
+    """Write the preregistration of a run, which states the time now in UTC.
+
+    Parameters
+    ----------
+    result : StudyResult
+        A run in a folder.
+    out : path
+        The JSON file; an existing one is never overwritten.
+    config : str, optional
+        Freeze this configuration instead of the one that the run's rule picks.
+
+    Returns
+    -------
+    dict
+        The document: the frozen configuration, the rule and the numbers it follows from, settings,
+        and the SHA-256 of inputs, of the tables and of the document itself.
+
+    Raises
+    ------
+    DataError
+        The run was changed after it was finished.
+
+    Examples
+    --------
+    >>> from daco.experiments.freeze import freeze
+    >>> from daco.experiments.result import StudyResult
+    >>> document = freeze(StudyResult.read("run"), "frozen.json")  # doctest: +SKIP
+    >>> document["frozen"]["configuration"], document["sha256"]  # doctest: +SKIP
+    ('conf-soft-m0-k1', 'c0ffee...')
+    """
+    out, folder, run = Path(out), result.folder, result.run
+    if folder is None:
+        raise InputError("Only a run in a folder can be frozen. Run the study with out=FOLDER.")
+    if out.exists():
+        raise DataError(f"{out} already exists. daco never overwrites a preregistration: move it.")
+    tables = {name: sha256_of_file(folder / name) for name in (CLIPS, CRITERIA)}
+    frozen = _frozen_choice(result, config, unchanged=tables == run["tables"])
+    evaluation = result.test_clips.query("set == 'eval'")
+    grid = result.grid()
+    rows = grid[[name for name in _GRID if name in grid]]
+    document = {
+        "schema": _SCHEMA,
+        "what": _WHAT,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "daco": __version__,
+        KNOWN: bool((evaluation["label"] >= 0).any()),
+        "frozen": frozen,
+        "picks": {
+            "frozen pick": frozen["configuration"],
+            "dev pick": result.choose("dev").config if "dev_score" in grid else None,
+            "fixed default": PAPER_CONFIG,
+            "blend": "blend",
+        },
+        "settings": run["settings"],
+        "inputs": run["inputs"],
+        "grid": json.loads(rows.to_json(orient="records", double_precision=15)),
+        # Relative, so that run and document can be moved together.
+        "run": os.path.relpath(folder.resolve(), out.parent.resolve()),
+        "tables": tables,
+    }
+    document["sha256"] = document_hash(document)
+    with atomic_write(out) as temporary:
+        temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    return document
+
+
+def verify(
+    document: Path | str, *, run: Path | str | None = None, truth: Path | str | None = None
+) -> Verification:
+    """Check a preregistration and a run, and score the frozen pick once labels are known.
+
+    Parameters
+    ----------
+    document : path
+        The file of ``daco freeze``. If it was edited, nothing else in it is checked.
+    run : path, optional
+        A later run of the same study, or where the frozen run is now. By default the frozen run is
+        looked for where it was.
+    truth : path, optional
+        Evaluation labels for the clips of the run: the official evaluator or its CSV files.
+
+    Returns
+    -------
+    Verification
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> path = Path(tempfile.mkdtemp(), "frozen.json")
+    >>> content = {"what": "daco preregistration", "schema": 2, "sha256": "of another document"}
+    >>> _ = path.write_text(json.dumps(content))
+    >>> verify(path).ok
+    False
+    """
+    content = read_preregistration(document)
+    if content.get("sha256") != document_hash(content):
+        edited = Check("document", CHANGED, "edited: its content does not fit its SHA-256")
+        return Verification({}, [edited], [])
+    checks = [Check("document", OK, "as it was frozen")]
+    if run is None:
+        result = _frozen_run(content, Path(document).parent, checks)
+    else:
+        result = StudyResult.read(run)
+    if result is not None:
+        checks += _check_run(content, result)
+    if truth is not None:
+        result = _with_truth(result, truth, checks)
+    scores: list[dict[str, Any]] = []
+    if result is not None and "eval" in result.sets:
+        picks = content["picks"]
+        metrics = result.metrics([each for each in set(picks.values()) if each in result.clips])
+        scores = score_picks(picks, metrics[metrics["set"] == "eval"], result.year("eval"))
+    return Verification(content, checks, scores)
+
+
+def score_picks(
+    picks: Mapping[str, str | None], metrics: pd.DataFrame, year: int | None = None
+) -> list[dict[str, Any]]:
+    """Official scores of picks, and the first pick minus the others, with intervals over machines.
+
+    `picks` has their configurations by name, the frozen one first; `metrics` is of one set. Rows
+    have ``pick, configuration, score`` in percent, and ``difference`` in points or None. There are
+    none if the first pick has no score.
+
+    >>> columns = ["machine", "section", "configuration", "auc_source", "auc_target", "pauc"]
+    >>> metrics = pd.DataFrame([["fan", "00", "raw-k1", 70, 60, 55],
+    ...                         ["fan", "00", "raw-k2", 70, 50, 55]], columns=columns)
+    >>> rows = score_picks({"frozen pick": "raw-k1", "dev pick": "raw-k2"}, metrics)
+    >>> print(rows[0]["score"], rows[1]["difference"])
+    61.06 3.88
+    """
+    known = metrics.dropna(subset=official_quantities(metrics, year), how="all")
+    tables = {pick: known[known["configuration"] == config] for pick, config in picks.items()}
+    frozen = next(iter(tables.values()))
+    if frozen.empty:
+        return []
+    return [
+        {
+            "pick": pick,
+            "configuration": picks[pick],
+            "score": score_estimate(own, year),
+            "difference": None if own is frozen else score_difference(frozen, own, year),
+        }
+        for pick, own in tables.items()
+        if len(own)
+    ]
+
+
+def document_hash(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a document's content without its own hash; spacing and order do not matter."""
+    content = {key: value for key, value in document.items() if key != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return sha256_of_bytes(text.encode("utf-8"))
+
+
+def read_preregistration(path: Path | str) -> dict[str, Any]:
+    """Read a document that ``daco freeze`` has written; its hash is not checked here."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path} is not a file that 'daco freeze' has written: {reason}.") from None
+    kind = (document.get("what"), document.get("schema")) if isinstance(document, dict) else None
+    if kind != (_WHAT, _SCHEMA):
+        raise DataError(
+            f"{path} is not a preregistration of schema {_SCHEMA}. Use the daco that wrote it."
+        )
+    return dict(document)
+
+
+def _frozen_choice(result: StudyResult, config: str | None, *, unchanged: bool) -> dict[str, Any]:
+    """The configuration to freeze, and why."""
+    rule = result.run["settings"]["rule"]
+    choice = result.choose(rule)
+    if not unchanged or choice.config != result.run["choice"]["config"]:
+        raise DataError(
+            f"{result.folder} changed after the run was finished, so its choice does not follow "
+            "from its tables. Run the study again before freezing it."
+        )
+    if config is None:
+        evidence = {"agreement": choice.agreement, "n_resamples": choice.n_resamples}
+        return {"configuration": choice.config, "rule": rule, "reason": choice.reason, **evidence}
+    known = [*result.candidates, *result.compared]
+    if config not in known:
+        raise InputError(
+            f"The run {result.folder} has no scores of {config!r}.{suggestion(config, known)}"
+        )
+    return {"configuration": config, "rule": None, "reason": "named, not chosen by a rule"}
+
+
+def _frozen_run(
+    content: Mapping[str, Any], beside: Path, checks: list[Check]
+) -> StudyResult | None:
+    """The frozen run if it is where it was and as it was; `checks` gets what was found."""
+    folder = beside / content["run"]
+    if not folder.is_dir():
+        checks.append(Check("frozen run", NOTE, "not here; say where it is with --run"))
+        return None
+    for name, digest in content["tables"].items():
+        same = (folder / name).is_file() and sha256_of_file(folder / name) == digest
+        detail = "as it was frozen" if same else "missing, or not the file that was frozen"
+        checks.append(Check(name, OK if same else CHANGED, detail))
+    return StudyResult.read(folder) if all(check.status == OK for check in checks) else None
+
+
+def _check_run(content: Mapping[str, Any], result: StudyResult) -> Iterator[Check]:
+    """Whether grid, choice, inputs, settings and version of a run are the frozen ones."""
+    yield _check_grid(content["grid"], result.grid())
+    rule, wanted = content["frozen"]["rule"], content["frozen"]["configuration"]
+    if rule is None:
+        yield Check("choice", NOTE, f"{wanted} was named, not chosen by a rule")
+    elif (pick := result.choose(rule).config) == wanted:
+        yield Check("choice", OK, f"the rule {rule!r} picks {wanted}")
+    else:
+        yield Check("choice", CHANGED, f"the rule {rule!r} picks {pick}, frozen: {wanted}")
+    yield from _check_inputs(content["inputs"], result.run["inputs"])
+    before, now = content["settings"], result.run["settings"]
+    other = name_list(name for name in _SETTINGS if now.get(name) != before.get(name))
+    yield Check("settings", NOTE if other else OK, f"other {other}" if other else "as frozen")
+    # Another version is only noted: whether it changes a number is checked.
+    others = sorted({__version__, str(result.run["daco"])} - {content["daco"]})
+    used = f"{name_list(others)}, frozen with {content['daco']}" if others else content["daco"]
+    yield Check("daco", NOTE if others else OK, used)
+
+
+def _check_grid(rows: Sequence[Mapping[str, Any]], grid: pd.DataFrame) -> Check:
+    """Whether configurations, dev scores and criteria are as they were."""
+    before, now = pd.DataFrame(rows).set_index("configuration"), grid.set_index("configuration")
+    if list(before.index) != list(now.index):
+        others = name_list(before.index.symmetric_difference(now.index))
+        what = f"not in both: {others}" if others else "in another order, which breaks ties"
+        return Check("grid", CHANGED, what)
+    columns = _TOLERANCES.index.intersection(before.columns)
+    # A number that is known on one side only is infinitely far away.
+    known = [each.reindex(columns=columns).astype(float).fillna(math.inf) for each in (before, now)]
+    furthest = (known[0] - known[1]).abs().max()
+    if len(wrong := furthest[furthest > _TOLERANCES[columns]]):
+        listed = name_list(f"{name} by up to {value:.2g}" for name, value in wrong.items())
+        return Check("grid", CHANGED, f"other numbers: {listed}")
+    return Check("grid", OK, f"{quantity(rows, 'configuration')}, scores and criteria as frozen")
+
+
+def _check_inputs(
+    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
+) -> Iterator[Check]:
+    """Whether the run has all inputs of the frozen one; others, such as labels, may be added."""
+    found = {(each["role"], each.get("name")): each for each in now}
+    for each in before:
+        what, frozen = f"{each['role']} input", each.get("sha256")
+        other = found.get((each["role"], each.get("name")))
+        if other is None:
+            yield Check(what, CHANGED, "the run does not have it")
+        elif not frozen or not other.get("sha256"):
+            yield Check(what, NOTE, "not recorded")
+        elif frozen == other["sha256"]:
+            yield Check(what, OK, f"{frozen[:12]}...")
+        else:
+            yield Check(what, CHANGED, f"{other['sha256'][:12]}..., frozen: {frozen[:12]}...")
+
+
+def _with_truth(result: StudyResult | None, truth: Path | str, checks: list[Check]) -> StudyResult:
+    """The run with labels and domains of its evaluation clips; what is odd is noted."""
+    from daco.data.clips import Clip
+    from daco.data.dcase_truth import inject_truth
+
+    if result is None:
+        raise InputError("Labels need the scores of a run. Say where it is with --run.")
+    rows = result.test_clips.query("set == 'eval' and label < 0")
+    anonymous = [
+        Clip(clip, machine, result.year("eval"), section, split="test")
+        for clip, machine, section in rows[["clip", "machine", "section"]].to_numpy()
+    ]
+    oddities: list[str] = []
+    labelled = inject_truth(anonymous, truth, oddities=oddities)
+    checks += [Check("truth", NOTE, each) for each in oddities]
+    clips = result.clips.astype({"label": int})
+    clips.loc[rows.index, "label"] = [each.label for each in labelled]
+    clips.loc[rows.index, "domain"] = [each.domain for each in labelled]
+    return replace(result, clips=clips)

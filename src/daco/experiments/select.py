@@ -1,0 +1,268 @@
+"""Choosing for machines of which there are only normal recordings (``daco select``).
+
+Only training clips and their domains are read; every machine is chosen for by
+:func:`daco.method.selection.choose_config`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
+from daco.data.dcase import require_normal_names
+from daco.data.views import Views
+from daco.errors import DacoError, InputError
+from daco.experiments.analysis import criterion_floor
+from daco.experiments.inputs import Table, VectorReader, rows_by
+from daco.experiments.machine_data import left_out, require_some
+from daco.method.bank import NormalBank
+from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.criterion import CHOICE_SPLITS
+from daco.method.engine import refuse_oracle
+from daco.method.selection import Choice, Rule, choose, choose_config, config_names, viable
+from daco.method.viability import viability_veto
+from daco.text import name_list, quantity
+from daco.validation import Indices
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class MachineChoice:
+    """The choice for one machine, or for all of them together.
+
+    Attributes
+    ----------
+    machine : str
+    domains : {str: int}
+        Number of training clips in each domain; of all machines, their number.
+    choice : Choice
+    floor : float or None
+        The criterion if the domains did not differ.
+    """
+
+    machine: str
+    domains: dict[str, int]
+    choice: Choice
+    floor: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {**vars(self), "choice": self.choice.to_dict()}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A choice for each machine, and one for all of them.
+
+    Attributes
+    ----------
+    machines : tuple of MachineChoice
+    common : MachineChoice or None
+        The choice for all machines; None if no machine has a criterion.
+    candidates : tuple of str
+    seed, n_splits : int
+        Seed and number of the splits of the criterion.
+    notes : tuple of str
+        Remarks in sentences.
+    """
+
+    machines: tuple[MachineChoice, ...]
+    common: MachineChoice | None
+    candidates: tuple[str, ...]
+    seed: int
+    n_splits: int
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        common = None if self.common is None else self.common.to_dict()
+        machines = [each.to_dict() for each in self.machines]
+        document = {"schema": 1, "default": PAPER_CONFIG, **vars(self)}
+        return document | {"machines": machines, "common": common}
+
+
+def select_label_free(
+    table: Table,
+    candidates: Iterable[str | ScoreConfig] | None = None,
+    *,
+    dev_grid: pd.DataFrame | None = None,
+    readout: str | None = None,
+    seed: int = 0,
+    n_splits: int = CHOICE_SPLITS,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Selection:
+    """Choose a configuration for each machine, and one for all of them, without labels.
+
+    Parameters
+    ----------
+    table : EmbeddingTable or StoredTable
+        Only clips of split ``train`` are used: their embeddings, machines, domains and sessions.
+    candidates : iterable of str or ScoreConfig, optional
+        In tie-breaking order; :func:`daco.method.config.blind_pool` by default.
+    dev_grid : DataFrame, optional
+        ``configuration`` and ``dev_score`` of a study of labelled machines: candidates in the
+        bottom decile of that grid, or not in it at all, are left out first.
+    readout : str, optional
+        The readout of the table to use; by default its first.
+    seed, n_splits : int
+        Seed and number of the splits of the criterion.
+    workers : int, optional
+        Processes; by default one per core, and this one alone for fewer than 40 machines. With
+        Ray, the most tasks at a time.
+    engine, address : str
+        As in :func:`daco.study`. The choice is the same.
+    progress : callable, optional
+        Called with the number of machines done, and of all machines.
+
+    Returns
+    -------
+    Selection
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daco import EmbeddingTable
+    >>> from daco.experiments.select import select_label_free
+    >>> X = np.random.default_rng(0).normal(size=(60, 8)) + 2
+    >>> normals = EmbeddingTable.from_arrays(X, machine="fan", domain=["old"] * 50 + ["new"] * 10)
+    >>> select_label_free(normals, ["raw-k1", "conf-soft-m0-k1"]).machines[0].choice.config
+    'conf-soft-m0-k1'
+    """
+    grid = blind_pool() if candidates is None else parse_grid(candidates)
+    refuse_oracle(grid)
+    names, notes = _apply_dev_grid(config_names(grid), dev_grid)
+    train = np.flatnonzero(table.columns["split"] == "train")
+    _require_normals(table, train)
+    rows = rows_by(table, "year", "machine", "section", rows=train)
+    titles = _titles(list(rows))
+    domains = [table.columns["domain"][mine].tolist() for mine in rows.values()]
+    sessions = _sessions(table, rows.values())
+    reader = VectorReader(table, readout, list(rows.values()))
+    items = ((at, (reader.vectors(at), domains[at], sessions[at])) for at in range(len(rows)))
+    options = {"pool": names, "n_splits": n_splits, "seed": seed}
+    work = partial(_choose, table.layout(readout), options)
+    results: dict[int, Choice | DacoError] = {}
+    report = progress or (lambda done, total: None)
+    report(0, len(rows))
+    with worker_pool(workers_for(len(rows), workers, engine), engine, address, SCORING) as pool:
+        for at, outcome in outcomes(pool, work, items):
+            results[at] = outcome
+            report(len(results), len(rows))
+    machines, failures = [], {}
+    for at, choice in sorted(results.items()):
+        if isinstance(choice, Choice):
+            sizes = dict(sorted(Counter(domains[at]).items()))
+            floor = _mean(criterion_floor(*pair) for pair in combinations(sizes.values(), 2))
+            machines.append(MachineChoice(titles[at], sizes, choice, floor))
+        else:
+            failures[titles[at]] = choice
+    notes += left_out(dict(sorted(failures.items())))
+    require_some(machines, notes)
+    common, remarks = _common(machines, names)
+    notes += remarks
+    return Selection(tuple(machines), common, tuple(names), seed, n_splits, tuple(notes))
+
+
+def _choose(
+    views: Views, options: dict[str, Any], vectors: Any, domains: list[str], sessions: list[str]
+) -> Choice:
+    """The choice for one machine."""
+    bank = NormalBank(vectors, domains, views=views)
+    return choose_config(bank, sessions=sessions, **options)
+
+
+def _common(
+    machines: Sequence[MachineChoice], names: list[str]
+) -> tuple[MachineChoice | None, Sequence[str]]:
+    """One configuration for all machines by the mean criterion, and notes about the veto."""
+    known = [each for each in machines if each.choice.balance is not None]
+    balances = [each.choice.balance for each in known if each.choice.balance is not None]
+    if not balances:
+        return None, ()
+    table: dict[str, Any] = {
+        "config": names,
+        "criterion": np.mean([balance.values for balance in balances], axis=0),
+    }
+    notes: Sequence[str] = ("No machine has enough normals for the label-free veto.",)
+    if pseudo := [each.choice.pseudo for each in known if each.choice.pseudo is not None]:
+        veto = viability_veto(pseudo)
+        table["viable"] = [name not in veto.reasons for name in names]
+        notes = veto.warnings
+    resampled = np.mean([balance.resampled for balance in balances], axis=0)
+    choice = choose(table, Rule.GUARDED, resampled=resampled)
+    floor = _mean(each.floor for each in known)
+    return MachineChoice("all machines", {"machines": len(known)}, choice, floor), notes
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _sessions(table: Table, machines: Iterable[Indices]) -> list[list[str]]:
+    """Recording sessions of each machine's clips, "" where not known; none where none is."""
+    known = table.columns.get("session")
+    if known is None or not any(known):
+        return [[] for _ in machines]
+    return [[session or "" for session in known[rows].tolist()] for rows in machines]
+
+
+def _require_normals(table: Table, train: Indices) -> None:
+    """An error where there are no normals, or where one has no domain or is an anomaly."""
+    if not len(train):
+        raise InputError("The table has no clip of split 'train': embed normal recordings.")
+    wrong = (("domain", None, "without a domain"), ("label", 1, "labelled as anomaly"))
+    for name, value, what in wrong:
+        found = table.columns["machine"][train][table.columns[name][train] == value].tolist()
+        if found:
+            raise InputError(
+                f"{quantity(found, 'training clip')} {what} (machines: "
+                f"{name_list(dict.fromkeys(found))}). A choice needs normals with their domains."
+            )
+    require_normal_names(table.columns["path"][train].tolist())
+
+
+def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
+    """A machine's name, with section and year where the name alone is ambiguous."""
+    sections = Counter((year, machine) for year, machine, _ in keys)
+    years = Counter(machine for _, machine in sections)
+    return [
+        machine
+        + (f"_{section}" if sections[year, machine] > 1 else "")
+        + (f" ({year})" if years[machine] > 1 and year is not None else "")
+        for year, machine, section in keys
+    ]
+
+
+def _apply_dev_grid(names: list[str], dev_grid: pd.DataFrame | None) -> tuple[list[str], list[str]]:
+    """The candidates that a dev grid leaves, and notes about those that it excludes."""
+    if dev_grid is None:
+        return names, []
+    if "dev_score" not in dev_grid:
+        raise InputError("The study has no labelled development machines, so it excludes nothing.")
+    keep = dict(zip(dev_grid["configuration"], viable(dev_grid["dev_score"]), strict=True))
+    vetoed = [name for name in names if not keep.get(name, True)]
+    unknown = [name for name in names if name not in keep]
+    left = [name for name in names if keep.get(name, False)]
+    if not left:
+        raise InputError(
+            f"The dev scores leave none of the {len(names)} candidates: {len(vetoed)} are in the "
+            f"bottom decile, {len(unknown)} were not studied."
+        )
+    notes = {
+        "Left out, because the study does not have them": unknown,
+        "Left out by the dev scores": vetoed,
+    }
+    return left, [f"{why}: {name_list(out)}." for why, out in notes.items() if out]

@@ -1,0 +1,149 @@
+"""Choosing for machines of which there are only normal recordings."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daco.data.table import EmbeddingTable
+from daco.errors import InputError
+from daco.experiments.select import select_label_free
+from daco.method.config import blind_pool
+
+DEFAULT = "conf-soft-m0-k1"
+
+
+def vectors(n, seed=0, dim=8):
+    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32) + 2
+
+
+def machine(n_source=60, n_target=10, shift=1.0, seed=0, **columns):
+    """Normals of one machine; `shift` moves the target domain away and spreads it out."""
+    X = vectors(n_source + n_target, seed)
+    X[n_source:] = X[n_source:] * (1 + shift / 4) + shift * vectors(1, seed + 1)
+    domain = ["source"] * n_source + ["target"] * n_target
+    return EmbeddingTable.from_arrays(X, **{"machine": "fan", "domain": domain, **columns})
+
+
+def joined(*tables):
+    columns = {
+        name: np.concatenate([table.columns[name] for table in tables])
+        for name in tables[0].columns
+    }
+    matrix = np.concatenate([table.matrix() for table in tables])
+    return EmbeddingTable.from_arrays(
+        matrix, **{name: values for name, values in columns.items() if name != "attributes"}
+    )
+
+
+def test_a_pick_outside_the_noise_is_used():
+    """Domains of one centre and different spread: soft weights cannot tell their clips apart."""
+    X = vectors(300, dim=16)
+    X[200:] = 2 + 2 * (X[200:] - 2)
+    table = EmbeddingTable.from_arrays(X, domain=["old"] * 200 + ["new"] * 100)
+    selection = select_label_free(table)
+    assert selection.candidates == tuple(config.name for config in blind_pool())
+    choice = selection.machines[0].choice
+    assert choice.config == choice.pick != DEFAULT
+    assert choice.criterion[choice.pick] < choice.criterion[DEFAULT]
+
+
+def test_only_training_clips_are_read():
+    table = machine()
+    test = EmbeddingTable.from_arrays(
+        vectors(30, 9), machine="fan", split="test", domain=None, label=[0, 1] * 15
+    )
+    stranger = EmbeddingTable.from_arrays(vectors(5, 8), machine="other", split="test")
+    more = select_label_free(joined(table, test, stranger))
+    assert more.to_dict() == select_label_free(table).to_dict()
+
+
+def test_one_for_all_machines_has_the_mean_criterion():
+    table = joined(
+        machine(seed=0), machine(seed=5, shift=2, machine="valve"), machine(30, seed=7, machine="x")
+    )
+    selection = select_label_free(table)
+    criteria = pd.DataFrame([each.choice.criterion for each in selection.machines])
+    assert selection.common.choice.criterion == pytest.approx(criteria.mean().to_dict())
+    floors = [each.floor for each in selection.machines]
+    assert selection.common.floor == pytest.approx(np.mean(floors))
+    assert selection.common.domains == {"machines": 3}
+
+
+def test_machines_that_cannot_be_compared_get_the_default_and_say_so():
+    lonely = machine(20, 0, machine="lonely")
+    selection = select_label_free(joined(machine(), lonely, machine(20, 1, machine="poor")))
+    _, one_domain, one_clip = selection.machines
+    assert (one_domain.choice.config, one_domain.floor) == (DEFAULT, None)
+    assert "one domain" in one_domain.choice.reason
+    assert "1 clip of target" in one_clip.choice.reason
+    assert selection.common.domains == {"machines": 1}
+    assert select_label_free(lonely, ["raw-k2", "raw-k1"]).machines[0].choice.config == "raw-k2"
+    assert select_label_free(lonely).common is None
+
+
+def test_three_domains_sections_and_years():
+    X = vectors(90)
+    X[60:] *= 2
+    table = EmbeddingTable.from_arrays(X, domain=["a"] * 40 + ["b"] * 20 + ["c"] * 30)
+    (three,) = select_label_free(table).machines
+    assert three.domains == {"a": 40, "b": 20, "c": 30}
+    assert three.floor > 0
+    tables = [machine(section="00"), machine(section="01"), machine(section="00", year=2024)]
+    selection = select_label_free(joined(*tables), ["raw-k1", DEFAULT])
+    assert [each.machine for each in selection.machines] == ["fan_00", "fan_01", "fan (2024)"]
+
+
+# Dev scores
+
+
+def dev_grid(**scores):
+    return pd.DataFrame({"configuration": list(scores), "dev_score": list(scores.values())})
+
+
+def test_dev_scores_veto_the_worst_of_what_was_studied_before_the_criterion_is_asked():
+    names = [f"raw-k{k}" for k in range(1, 21)]
+    grid = dev_grid(**{name: 50 + k for k, name in enumerate(names)}, **{DEFAULT: 80.0})
+    candidates = [DEFAULT, "raw-k20", "raw-k1", "ratio-soft-k1"]
+    selection = select_label_free(machine(), candidates, dev_grid=grid)
+    assert selection.candidates == (DEFAULT, "raw-k20")
+    assert selection.notes[:2] == (
+        "Left out, because the study does not have them: ratio-soft-k1.",
+        "Left out by the dev scores: raw-k1.",
+    )
+
+
+STUDIED = dev_grid(**{DEFAULT: 5, "raw-k1": 6})
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({}, {"candidates": ["raw-k9"], "dev_grid": STUDIED}, "leave none of the 1 candidates"),
+        ({}, {"dev_grid": STUDIED[["configuration"]]}, "no labelled development"),
+        (
+            {"domain": ["a"] * 60 + [None] * 10},
+            {},
+            r"10 training clips without .* \(machines: fan\)",
+        ),
+        ({"label": [0] * 68 + [1] * 2}, {}, "2 training clips labelled as anomaly"),
+        ({"split": "test"}, {}, "no clip of split 'train'"),
+        ({}, {"candidates": ["conf-oracle-m0-k1"]}, "true domain"),
+    ],
+)
+def test_mistakes_are_named(columns, options, message):
+    with pytest.raises(InputError, match=message):
+        select_label_free(machine(**columns), **options)
+
+
+def test_progress_counts_machines_and_the_document_is_plain():
+    seen = []
+    table = joined(machine(), machine(machine="valve"))
+    selection = select_label_free(table, ["raw-k1", DEFAULT], progress=lambda *at: seen.append(at))
+    assert seen == [(0, 2), (1, 2), (2, 2)]
+    document = json.loads(json.dumps(selection.to_dict(), allow_nan=False))
+    assert document["machines"][0]["choice"]["reason"] == selection.machines[0].choice.reason
+    assert document["common"]["floor"] > 0
