@@ -115,7 +115,7 @@ def _show(
     table.columns[0].no_wrap, table.columns[1].overflow = True, "fold"
     for fault, domain, from_db, _, by in caught.itertuples(index=False, name=None):
         own = rates[rates["fault"].isin(["", fault]) & (rates["domain"] == domain)]
-        shares = own.loc[own["level_db"].isin([None, *levels]), "rate"]
+        shares = own.loc[own["level_db"].isna() | own["level_db"].isin(levels), "rate"]
         start = "-" if from_db != from_db else f"{from_db:g}"
         cells = [f"{100 * share:.0f}" for share in shares]
         table.add_row(fault, escape(printable(domain)), by, start, *cells)

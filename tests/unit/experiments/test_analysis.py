@@ -132,8 +132,7 @@ def test_differences_are_paired_over_machines_and_over_clips(study):
         assert row["value"] == pytest.approx(expected, abs=1e-9)
         assert row["low"] <= row["value"] <= row["high"]
         assert row["n"] == {"machines": 5, "clips": 200}[row["over"]]
-    (one,) = differences_table(study, "raw-k1", clips=False).to_dict("records")
-    assert (one["second"], one["over"]) == ("raw-k1", "machines")
+    assert set(differences_table(study, clips=False)["over"]) == {"machines"}
     assert differences_table(random_study(labelled=("dev",))).empty
 
 
