@@ -286,9 +286,11 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
     grid = [ScoreConfig.parse(config) for config in configs]
     if not grid:
         raise ConfigError("The grid is empty. Give at least one configuration name.")
-    for row, config in enumerate(grid):
-        if config in grid[:row]:
+    seen: set[ScoreConfig] = set()
+    for config in grid:
+        if config in seen:
             raise ConfigError(f"The grid names {config.name!r} twice. Remove one of them.")
+        seen.add(config)
     return grid
 
 

@@ -20,7 +20,7 @@ from daco.errors import InputError, NotEnoughClipsError
 from daco.evaluation.metrics import grid_metrics, harmonic_mean
 from daco.method.bank import Clips, Domains, Grid, NormalBank
 from daco.method.config import RAW_CONFIG, ScoreConfig, parse_grid
-from daco.method.distances import unit_rows
+from daco.method.distances import BankDistances, unit_rows
 from daco.method.engine import refuse_oracle
 from daco.method.external import without_tables
 from daco.validation import Float64s, Floats, Indices, encode_domains
@@ -114,7 +114,8 @@ def moved_normals(
         raise NotEnoughClipsError("Pseudo-anomalies need at least 2 normal clips. Got 1.")
     names, codes = encode_domains(domains, len(rows))
     unit = np.hstack([unit_rows(part) for part in views.split(rows)])
-    nearest = NormalBank(unit, codes).leave_one_out(RAW_CONFIG)[:, 0]
+    blocks = BankDistances(unit_rows(unit)).blocks()
+    nearest = np.concatenate([block.min(axis=1) for _, block in blocks])
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     held: list[int] = []
     vectors: list[Float64s] = []
