@@ -51,8 +51,8 @@ class Case(NamedTuple):
     codes: np.ndarray
     clips: list
 
-    def bank(self, **options):
-        return daco.NormalBank(named(self.views), self.codes, **options)
+    def bank(self):
+        return daco.NormalBank(named(self.views), self.codes)
 
     def distances(self):
         """(V, N, N) within the bank, and (V, n, N) of the clips to it."""
@@ -259,11 +259,12 @@ def test_blocks_change_nothing(case):
     rows = 5 * kept._banks[0].unit.itemsize * len(kept)
     blocks = {"distances._BLOCK_BYTES": rows, "distances._ROWS_AT_ONCE": 7, "scores._ROWS": 5,
               "distances._list_length": lambda k, n: min(n - 1, k), "bank._QUERY_BYTES": rows,
-              "halves._SPLIT_BYTES": 0, "halves._MIN_SPLITS": 1}  # fmt: skip
+              "bank.MEMORY_BUDGET": 0, "criterion._SPLIT_BYTES": 0,
+              "criterion._MIN_SPLITS": 1}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         for name, value in blocks.items():
             patch.setattr(f"daco.method.{name}", value)
-        bank = case.bank(memory_budget=0)
+        bank = case.bank()
         scores = bank.score(named(case.clips), grid)
         examined = bank.examine_normals("conf-soft-m0-varmin-K4")
         splits = bank.exact_balance(grid, 3).splits if len(sizes) > 1 < min(sizes) else None

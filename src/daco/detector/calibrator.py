@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from daco.detector.decision import NEW, ReferenceScores
 from daco.errors import InputError
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.calibration import CalibratedScores, Support
-from daco.method.config import ScoreConfig
+from daco.method.config import RAW_CONFIG, ScoreConfig
 from daco.method.domains import hard_weights
 from daco.validation import Float64s, Floats, encode_domains, finite_array
 
@@ -101,13 +102,7 @@ class DomainCalibrator(BaseEstimator):  # type: ignore[misc]
         embeddings : (n, D), or {view: (n, D)}, optional
             Of the clips, from which the paper's weights are computed instead.
         """
-        check_is_fitted(self, "reference_")
-        values = finite_array(scores, "scores", 1)
-        if embeddings is not None:
-            shares = self._bank_of_normals().domain_weights(embeddings)
-            _require_as_many(values, shares)
-        else:
-            shares = self._given(weights, len(values))
+        values, shares = self._inputs(scores, weights, embeddings, NormalBank.domain_weights)
         if self.assignment == "hard":
             shares = hard_weights(-shares.T).T
         calibrated = CalibratedScores(values[None], self._support, signed=True)
@@ -121,19 +116,26 @@ class DomainCalibrator(BaseEstimator):  # type: ignore[misc]
 
         They are those of :class:`daco.DACo`; embeddings give its domain weights.
         """
-        check_is_fitted(self, "reference_")
-        values = finite_array(scores, "scores", 1)
-        if embeddings is not None:
-            shares = self._bank_of_normals().examine(embeddings, "raw-k1").weights
-            _require_as_many(values, shares)
-        else:
-            shares = self._given(weights, len(values))
+        values, shares = self._inputs(scores, weights, embeddings, _decision_weights)
         return self.reference_.p_values(values, shares)
 
-    def _bank_of_normals(self) -> NormalBank:
+    def _inputs(
+        self,
+        scores: ArrayLike,
+        weights: Any,
+        embeddings: Clips | None,
+        weights_of: Callable[[NormalBank, Clips], Float64s],
+    ) -> tuple[Float64s, Float64s]:
+        """Scores (n,) and weights (n, G) of clips, given or by their embeddings."""
+        check_is_fitted(self, "reference_")
+        values = finite_array(scores, "scores", 1)
+        if embeddings is None:
+            return values, self._given(weights, len(values))
         if self._bank is None:
             raise InputError("Pass the embeddings of the normals to fit as well.")
-        return self._bank
+        shares = weights_of(self._bank, embeddings)
+        _require_as_many(values, shares)
+        return values, shares
 
     def _given(self, given: Any, n_clips: int) -> Float64s:
         """Checked weights (n, G); those of one domain need not be given."""
@@ -149,6 +151,10 @@ class DomainCalibrator(BaseEstimator):  # type: ignore[misc]
         if weights.shape != (n_clips, len(self.domains_)) or not shares:
             raise InputError(f"Weights of {n_clips} clips must be shares that sum to 1, {columns}.")
         return weights
+
+
+def _decision_weights(bank: NormalBank, embeddings: Clips) -> Float64s:
+    return bank.examine(embeddings, RAW_CONFIG).weights
 
 
 def _require_as_many(scores: Float64s, embeddings: Floats) -> None:

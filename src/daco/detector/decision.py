@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -47,21 +48,16 @@ class ReferenceScores:
 
     Parameters
     ----------
-    scores : (n,)
-    clip_domains : (n,) int
-        The domain of each score, an index into `domains`. Every domain has a score.
+    scores, clip_domains : (n,)
+        The scores, and the domain of each, an index into `domains`. Every domain has a score.
     domains : tuple
         Names of the G domains.
     bounded : bool
         Whether scores are quantiles, as those of ``conf`` configurations.
-    kinds : {domain: str}
-        The origin of the scores, one of `KINDS`.
-    sessions : {domain: int}
-        Number of recording sessions, if each clip was scored without its session.
-    support : {domain: float}
-        The effective number of references of a typical clip of a domain; by default their number.
-    siblings : {domain: float}
-        The mean number of likely siblings that were hidden from a clip.
+    kinds, sessions, support, siblings : {domain: value}
+        The origin of the scores, one of `KINDS`; the number of recording sessions, if each clip was
+        scored without its own; the effective number of references of a typical clip; and the mean
+        number of likely siblings that were hidden from a clip.
 
     Examples
     --------
@@ -130,23 +126,12 @@ class ReferenceScores:
         return dict(zip(self.domains, map(len, self._ascending), strict=True))
 
     def p_values(self, scores: ArrayLike, weights: ArrayLike) -> Float64s:
-        """Compute weighted conformal p-values of clips.
+        """Compute weighted conformal p-values (n,) of scores (n,) by domain weights (n, G).
 
         With F the share of a domain's references that are at least as high, w the weights of the
         domains and ``n = 1 / sum(w**2 / n_domain)`` the effective number of references, it is
         ``(1 + n * sum(w * F)) / (n + 1)``. Above the references of all domains that matter an
         exponential tail continues it, which is an extrapolation (`smallest`).
-
-        Parameters
-        ----------
-        scores : (n,)
-            Scores of the clips.
-        weights : (n, G)
-            How strongly each clip belongs to each domain; rows sum to 1.
-
-        Returns
-        -------
-        (n,) float64
         """
         values, shares = np.asarray(scores, np.float64), np.asarray(weights, np.float64)
         as_high = np.empty((*values.shape, len(self.domains)))
@@ -174,15 +159,7 @@ class ReferenceScores:
         return np.asarray(p_values) < self.smallest(weights) * (1 - ROUNDING)
 
     def threshold(self, weights: ArrayLike, rate: float) -> float:
-        """Compute the score above which the p-value of a clip is at most `rate`.
-
-        Parameters
-        ----------
-        weights : (G,)
-            How strongly the clip belongs to each domain.
-        rate : float in (0, 1)
-            The false-alarm rate.
-        """
+        """Compute the score above which a clip with these weights (G,) has a p-value <= `rate`."""
         shares = np.asarray(weights, np.float64)
         n = float(1 / (shares**2 / self._counts).sum())
         # How large the tail may be just above each reference: p is (tail + n * above) / (n + 1).
@@ -248,6 +225,16 @@ def is_anomalous(p_values: ArrayLike, rate: float) -> Any:
     return np.asarray(p_values) <= rate * (1 + ROUNDING)
 
 
+def oddness(p_value: float, rate: float) -> float:
+    """Compute ``log(p) / log(rate)``: at least 1 exactly where a clip is anomalous, and finite.
+
+    >>> [round(oddness(p, 0.1), 3) for p in (1.0, 0.5, 0.1, 0.01)]
+    [0.0, 0.301, 1.0, 2.0]
+    """
+    ratio = max(0.0, math.log(max(p_value, sys.float_info.min)) / math.log(rate))
+    return max(ratio, 1.0) if is_anomalous(p_value, rate) else min(ratio, math.nextafter(1, 0))
+
+
 def expected_rates(
     reference: ReferenceScores, rate: float
 ) -> dict[Any, tuple[float, float] | None]:
@@ -259,9 +246,6 @@ def expected_rates(
     references are clips of the bank that may have siblings: its rate is unknown until new
     recordings calibrate it.
 
-    Examples
-    --------
-    >>> from daco.detector.decision import ReferenceScores, expected_rates
     >>> reference = ReferenceScores(range(25), [0] * 25, ("all",), kinds={"all": "new"})
     >>> [round(end, 3) for end in expected_rates(reference, 0.1)["all"]]
     [0.013, 0.182]

@@ -47,8 +47,7 @@ class ScoreDisplay(_Display):
     >>> import daco, numpy as np
     >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     >>> detector = daco.DACo().fit(X, domains=["old"] * 40 + ["new"] * 20)
-    >>> display = daco.ScoreDisplay.from_estimator(detector)
-    >>> display.ax_.get_xlabel()
+    >>> daco.ScoreDisplay.from_estimator(detector).ax_.get_xlabel()
     'anomaly score'
     """
 
@@ -67,10 +66,8 @@ class ScoreDisplay(_Display):
     ) -> Self:
         """Draw the scores of clips of known domain, by default the reference scores."""
         detector = estimator._fitted()
-        if X is None:
-            reference = detector.reference_
-            values, codes = reference.scores, reference.clip_domains
-        else:
+        values, codes = detector.reference_.scores, detector.reference_.clip_domains
+        if X is not None:
             values = detector.anomaly_score(X)
             codes = _codes(detector, domains, len(values))
         scores = {name: values[codes == g] for g, name in enumerate(detector.domains_)}
@@ -138,12 +135,8 @@ class CalibrationDisplay(_Display):
         for name, values in self.p_values.items():
             realised = [is_anomalous(values, rate).mean() for rate in rates]
             axes.step(rates, realised, where="post", label=f"{name} ({len(values)} clips)")
-        axes.set(
-            xlabel="false-alarm rate that was asked for",
-            ylabel="share called anomalous",
-            xlim=(0, 0.5),
-            ylim=(0, 1),
-        )
+        axes.set(xlabel="false-alarm rate that was asked for", ylabel="share called anomalous")
+        axes.set(xlim=(0, 0.5), ylim=(0, 1))
         axes.legend()
         return self
 
@@ -153,10 +146,8 @@ class CriterionDisplay(_Display):
 
     Parameters
     ----------
-    configs : sequence of str
-    criterion : (C,)
-    resampled : (C, R)
-    chosen : str
+    configs, chosen : sequence of str, str
+    criterion, resampled : (C,), (C, R)
 
     Examples
     --------
@@ -182,11 +173,8 @@ class CriterionDisplay(_Display):
         choice = estimator.choice_
         if choice.balance is None:
             raise InputError(f"There is no criterion to draw: {choice.reason}.")
-        configs = list(choice.criterion)
-        rows = slice(0, len(configs))
-        balance = choice.balance
-        resampled = balance.resampled[rows]
-        return cls(configs, balance.values[rows], resampled, choice.config).plot(ax=ax)
+        criterion, resampled = choice.balance.values, choice.balance.resampled
+        return cls(list(choice.criterion), criterion, resampled, choice.config).plot(ax=ax)
 
     def plot(self, *, ax: Axes | None = None) -> Self:
         """Draw one row for each candidate, the first on top."""
@@ -203,8 +191,7 @@ class CriterionDisplay(_Display):
 
 
 def _codes(detector: DACo, domains: Domains | None, n: int) -> Any:
-    if domains is None:
-        if len(detector.domains_) > 1:
-            raise InputError("Pass the true domains of the clips: domains=...")
-        return np.zeros(n, np.intp)
-    return match_domains(domains, detector.domains_, n, "domains")
+    if domains is None and len(detector.domains_) > 1:
+        raise InputError("Pass the true domains of the clips: domains=...")
+    names = [detector.domains_[0]] * n if domains is None else domains
+    return match_domains(names, detector.domains_, n, "domains")

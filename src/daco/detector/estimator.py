@@ -23,7 +23,7 @@ from daco.detector.decision import (
     is_anomalous,
     require_rate,
 )
-from daco.detector.reference import parse_sessions, reference_for, sessions_that_count
+from daco.detector.reference import parse_sessions, reference_for, score_as_new
 from daco.errors import ConfigError, InputError, warn
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, ScoreConfig
@@ -31,14 +31,12 @@ from daco.method.engine import ClipScores, refuse_oracle
 from daco.method.external import with_scorer
 from daco.method.siblings import AUTO
 from daco.text import quantity
-from daco.validation import Float64s, Floats, as_embeddings, match_domains
+from daco.validation import Float64s, as_embeddings, match_domains
 
 if TYPE_CHECKING:
     from daco.files.remote import Location
 
-FEW = 10
-"""A domain with fewer normals gets a warning."""
-
+FEW = 10  # a domain with fewer normals gets a warning
 _SMALLEST_P = 1e-300
 
 
@@ -93,14 +91,12 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self.fit(X, y, domains=domains, groups=groups)
         detector = self._fitted()
-        sessions = sessions_that_count(detector.bank_, detector._sessions).tolist()
-        clips = detector.bank_.examine_normals(detector.config_, detector.siblings, sessions)
-        p_values = np.empty(len(clips))
+        scores, codes = detector._normals.scores, detector.bank_.clip_domains
+        p_values = np.empty(len(scores))
         for code in range(len(self.domains_)):
-            rows = detector.bank_.clip_domains == code
-            ascending = np.sort(clips.scores[rows])
-            below = np.searchsorted(ascending, clips.scores[rows])
-            p_values[rows] = 1 - below / len(ascending)
+            rows = codes == code
+            ascending = np.sort(scores[rows])
+            p_values[rows] = 1 - np.searchsorted(ascending, scores[rows]) / len(ascending)
         return np.where(is_anomalous(p_values, self.false_alarm_rate), -1, 1)
 
     @property
@@ -138,23 +134,26 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _bank(self, X: Clips, y: object, domains: Domains | None, **options: Any) -> NormalBank:
         """The bank of the normals to fit, checked."""
-        _refuse_domains(type(self).__name__, y)
+        text = [each for each in np.ravel(np.asarray(y, object)) if isinstance(each, str | bytes)]
+        if text:
+            name, first = type(self).__name__, np.asarray(text[0]).item()
+            raise InputError(
+                f"The second argument of fit is y, which {name} ignores, and it holds text such as "
+                f"{first!r}. Pass domains by name: {name}().fit(X, domains=domains)."
+            )
         require_rate(self.false_alarm_rate)
         rows, views = join_views(X if is_by_view(X) else self._embeddings(X, reset=True))
         bank = NormalBank(rows, domains, views=views, **options)
-        self._warn_of_normals(rows, bank)
-        return bank
-
-    def _warn_of_normals(self, rows: Floats, bank: NormalBank) -> None:
         copies = len(rows) - len(np.unique(rows, axis=0))
-        few = [f"{size} of {name}" for name, size in bank.domain_sizes.items() if size < FEW]
         if copies:
             warn(
                 f"{quantity(copies, 'normal')} {'is a copy' if copies == 1 else 'are copies'} of "
                 "others. Copies make the reference scores too low: leave them out."
             )
+        few = [f"{size} of {name}" for name, size in bank.domain_sizes.items() if size < FEW]
         if few and len(bank.domains) > 1:
             warn(f"Few normals: {', '.join(few)}. Ten of each domain are a good start.")
+        return bank
 
 
 class DACo(Detector):
@@ -169,15 +168,13 @@ class DACo(Detector):
     config : str or ScoreConfig, default="blend"
         How clips are scored. ``"conf-soft-m0-k1"`` is the default of the paper.
     k, m, assignment : optional
-        Replace this part of `config`, for instance in a grid search
-        (:class:`daco.ScoreConfig`).
+        Replace this part of `config` (:class:`daco.ScoreConfig`), for instance in a grid search.
     false_alarm_rate : float in (0, 1), default=0.1
         The share of normal clips of each domain that may be called anomalous.
     siblings : "auto" or int
-        How many of its nearest normals of the same domain are hidden from a clip of the bank when
-        its reference score is computed, because they are likely of the same recording
-        (:func:`daco.method.siblings.hide_siblings`). 0 declares that clips are independent.
-        Sessions (`groups`) replace it.
+        How many similar normals, likely of the same recording, are hidden from a clip of the bank
+        for its reference score (:func:`daco.method.siblings.hide_siblings`). 0 declares that clips
+        are independent. Sessions (`groups`) replace it.
     scorer : detector or {label: detector}, optional
         A detector of scikit-learn, PyOD or your own, whose scores replace the base score of
         `config`. With labels, the configurations ``ext-<label>`` and ``blend+<label>`` use them.
@@ -191,22 +188,17 @@ class DACo(Detector):
 
     Attributes
     ----------
-    reference_ : ReferenceScores
+    reference_, reference_scores_ : ReferenceScores, (n,)
         Scores of normals with which clips are compared. After `fit` they are those of the bank,
-        each computed without its recording session or its likely siblings, and the rate on new
-        recordings is unknown. After `calibrate` they are those of the new clips.
-    reference_scores_ : (n,)
-        These scores.
+        and the rate on new recordings is unknown. After `calibrate` they are those of new clips.
     thresholds_ : dict
         The anomaly score above which a clip of one domain alone is anomalous.
     offset_ : float
         The logarithm of the false-alarm rate.
     domains_ : tuple
         Domain names in the order of ``domain_weights``.
-    bank_ : NormalBank
-        The normal clips.
-    config_ : str
-        The configuration.
+    bank_, config_ : NormalBank, str
+        The normal clips and the configuration.
 
     Examples
     --------
@@ -285,21 +277,21 @@ class DACo(Detector):
         return self._fit_bank(bank, config, parse_sessions(groups, len(bank)))
 
     def _fit_bank(self, bank: NormalBank, config: ScoreConfig, sessions: Sequence[str]) -> Self:
-        reference = reference_for(bank, config, sessions, siblings=self.siblings)
+        normals = score_as_new(bank, config, self.siblings, sessions)
+        reference = reference_for(bank, config, sessions, siblings=self.siblings, own=normals)
         # All that can fail is behind us: an earlier fit stays whole until here.
-        self._set_fitted(bank, config.name, reference, sessions)
-        self._new: Any = np.zeros((0, bank.dim)), np.zeros(0, np.int32)
+        self._normals = normals
+        new = np.zeros((0, bank.views.dim)), np.zeros(0, np.int32)
+        self._set_fitted(bank, config.name, reference, sessions, new)
         self._warn_of_rate()
         return self
 
     def _set_fitted(
-        self, bank: NormalBank, config: str, reference: ReferenceScores, sessions: Sequence[str]
+        self, bank: NormalBank, config: str, reference: ReferenceScores, sessions: Any, new: Any
     ) -> None:
-        self.config_ = config
-        self.bank_ = bank
-        self.domains_ = bank.domains
-        self.reference_ = reference
-        self._sessions = tuple(sessions)
+        self.bank_, self.domains_ = bank, bank.domains
+        self.config_, self.reference_ = config, reference
+        self._sessions, self._new = tuple(sessions), new
 
     @property
     def reference_scores_(self) -> Float64s:
@@ -327,25 +319,38 @@ class DACo(Detector):
         rows = self.bank_.views.rows(X)
         kept = ~np.isin(self._new[1], codes)
         new_rows = np.concatenate([self._new[0][kept], rows]).astype(rows.dtype)
-        new_codes = np.concatenate([self._new[1][kept], codes]).astype(np.int32)
-        new = new_rows, new_codes
-        self.reference_ = reference_for(
-            self.bank_, self.config_, self._sessions, new, self.siblings
-        )
-        self._new = new
+        new = new_rows, np.concatenate([self._new[1][kept], codes]).astype(np.int32)
+        how = self.bank_, self.config_, self._sessions, new, self.siblings
+        self.reference_, self._new = reference_for(*how), new
         self._warn_of_rate()
         return self
 
     def save(self, path: Location | str, machine: str = "machine") -> None:
-        """Write the detector to a model file, as ``daco fit`` does; `daco.load` reads it."""
+        """Write the detector to a model file, as ``daco fit`` does; `daco.load` reads it.
+
+        The file has unit vectors in float32, of the bank and of the clips that calibrated it.
+        """
         from daco.detector.model import MachineModel
+        from daco.detector.revision import calibrate_with
 
         check_is_fitted(self, "bank_")
-        if self.bank_._external.labels:
+        bank, (new, codes) = self.bank_, self._new
+        if bank._external.labels:
             raise InputError(
                 "A model file holds no detector. Install it as an entry point of 'daco.scorers'."
             )
-        MachineModel.from_detector(self, machine).save(path)
+        names = np.array([str(name) for name in bank.domains])
+        model = MachineModel.fit(
+            np.hstack([view.unit for view in bank._banks])[np.argsort(bank._order)],
+            names[bank.clip_domains],
+            machine=machine,
+            config=self.config_,
+            false_alarm_rate=self.false_alarm_rate,
+            siblings=self.siblings,
+            groups=self._sessions or None,
+            views=bank.views,
+        )
+        (calibrate_with(model, new, names[codes]) if len(new) else model).save(path)
 
     def _fitted(self) -> DACo:
         check_is_fitted(self, "bank_")
@@ -381,20 +386,8 @@ def load(path: Location | str) -> DACo:
 
     model = MachineModel.load(path)
     detector = DACo(model.config, false_alarm_rate=model.false_alarm_rate, siblings=model.siblings)
-    detector._set_fitted(model.bank, model.config, model.reference, model.sessions)
-    detector._new = model.new_embeddings.reshape(-1, model.bank.dim), model.new_domains
-    if len(model.bank.views.names) == 1:
-        detector.n_features_in_ = model.bank.dim
+    new = model.new_embeddings.reshape(-1, model.views.dim), model.new_domains
+    detector._set_fitted(model.bank, model.config, model.reference, model.sessions, new)
+    if len(model.views.names) == 1:
+        detector.n_features_in_ = model.views.dim
     return detector
-
-
-def _refuse_domains(estimator: str, y: object) -> None:
-    """Raise an error for domain names that were passed as `y`."""
-    values = np.asarray(y, dtype=object).ravel().tolist()
-    text = next((value for value in values if isinstance(value, str | bytes)), None)
-    if text is not None:
-        text = text.item() if isinstance(text, np.generic) else text  # its plain text
-        raise InputError(
-            f"The second argument of fit is y, which {estimator} ignores, and it holds text such "
-            f"as {text!r}. Pass domains by name: {estimator}().fit(X, domains=domains)."
-        )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
-from dataclasses import fields
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from daco.compute.processes import outcomes
+from daco.compute import run
 from daco.detector.decision import FALSE_ALARM_RATE
-from daco.detector.gate import require_detection, require_few, suspicious_normals
+from daco.detector.gate import (
+    doubtful_normals,
+    require_detection,
+    require_few,
+    suspicious_normals,
+)
 from daco.detector.model import MachineModel, timestamp
 from daco.detector.ranges import ranges_of
 from daco.embedding.normals import Normals
@@ -24,13 +28,11 @@ from daco.method.coreset import choose_normals
 from daco.method.distances import equal_views
 from daco.method.selection import choose_config
 from daco.method.siblings import AUTO
-from daco.validation import Indices, as_float32
 
 CHOOSE = "choose"
 """In place of a configuration: the label-free choice among `daco.method.config.blind_pool`."""
 
 _RECORDED = 100  # suspicious normals that a model names
-_KNOWN = ("embeddings", "clip_names", "clip_sha256")  # a worker does not send these back
 
 
 def fit_machines(
@@ -41,7 +43,8 @@ def fit_machines(
     siblings: int | str = AUTO,
     max_normals: int | None = None,
     keep_suspicious: bool = False,
-    pool: Executor | None = None,
+    workers: int | None = 1,
+    engine: str = "local",
 ) -> Iterator[tuple[int, MachineModel | DacoError]]:
     """Fit a model for each machine, and yield its position and the model, or the error.
 
@@ -50,31 +53,18 @@ def fit_machines(
     Parameters
     ----------
     machines : sequence of Normals
-        The normals of each machine. They are sent to workers as these become free.
-    config : str
-        A configuration, or ``"choose"`` to choose one for each machine
+        The normals of each machine.
+    config, false_alarm_rate, siblings
+        As in :meth:`MachineModel.fit`; ``"choose"`` chooses a configuration for each machine
         (:func:`daco.method.selection.choose_config`).
-    false_alarm_rate, siblings
-        As in :meth:`MachineModel.fit`.
     max_normals : int, optional
         Reduce each machine to this many normals (:func:`daco.method.coreset.choose_normals`).
         ``thinned_from`` in the provenance of the model records how many there were.
     keep_suspicious : bool
         Whether to use normals that :func:`daco.detector.gate.suspicious_normals` finds. The
         provenance lists their names as ``kept`` or ``left_out``.
-    pool : Executor, optional
-        A :func:`daco.compute.processes.worker_pool`; None works in this process.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.detector.fit import fit_machines
-    >>> from daco.embedding.normals import Normals
-    >>> X = np.random.default_rng(0).normal(size=(2, 60, 8)).astype(np.float32) + 1
-    >>> domains, names = ("old",) * 50 + ("new",) * 10, tuple(map(str, range(60)))
-    >>> fleet = [Normals(m, x, domains, names, None, {}) for m, x in zip(("fan", "pump"), X)]
-    >>> dict(fit_machines(fleet, config="raw-k1"))[1]
-    MachineModel('pump', raw-k1: 10 new and 50 old clips, 8-d, rate 0.1)
+    workers, engine : int or None, str
+        As ``jobs`` and ``engine`` of :func:`daco.compute.run`; by default this process works.
     """
     fit = partial(
         _fit,
@@ -86,15 +76,10 @@ def fit_machines(
         siblings=siblings,
     )
     items = ((index, (normals,)) for index, normals in enumerate(machines))
-    for index, outcome in outcomes(pool, fit, items):
+    for index, outcome in run(fit, items, jobs=workers, engine=engine):
         if isinstance(outcome, DacoError):
-            yield index, type(outcome)(f"{machines[index].machine}: {outcome}")
-            continue
-        model_fields, rows = outcome
-        normals = machines[index].take(rows)
-        embeddings = as_float32(normals.embeddings, "embeddings")
-        model_fields |= dict(zip(_KNOWN, (embeddings, normals.names, normals.sha256s), strict=True))
-        yield index, MachineModel(**model_fields)
+            outcome = type(outcome)(f"{machines[index].machine}: {outcome}")
+        yield index, outcome
 
 
 def _fit(
@@ -105,8 +90,8 @@ def _fit(
     keep_suspicious: bool,
     created: str,
     **options: Any,
-) -> tuple[dict[str, Any], Indices]:
-    """The fields of a model except vectors and names, and the rows that it has."""
+) -> MachineModel:
+    """The model of one machine."""
     origin: dict[str, Any] = {"created": created} | normals.origin
     rows = np.arange(len(normals))
     if suspicious := suspicious_normals(normals):
@@ -116,12 +101,14 @@ def _fit(
             require_few(normals, suspicious)
             rows = np.delete(rows, list(suspicious))
     good = normals.take(rows)
+    if doubtful := doubtful_normals(good):
+        origin["doubtful"] = {good.names[row]: reason for row, reason in doubtful.items()}
     ranges = ranges_of(good)
     if max_normals is not None and len(good) > max_normals:
         origin["thinned_from"] = len(good)
         vectors = equal_views(good.embeddings, good.views)
         chosen = choose_normals(vectors, list(good.domains), max_normals)
-        good, rows = good.take(chosen), rows[chosen]
+        good = good.take(chosen)
     if config == CHOOSE:
         bank = NormalBank(good.embeddings, list(good.domains), views=good.views)
         choice = choose_config(bank, sessions=good.sessions)
@@ -136,10 +123,10 @@ def _fit(
         views=good.views,
         frontend=good.frontend,
         clip_names=good.names,
+        clip_sha256=good.sha256s,
         ranges=ranges,
         provenance=origin,
         **options,
     )
     require_detection(model)
-    names = [each.name for each in fields(model) if each.name not in _KNOWN]
-    return {name: getattr(model, name) for name in names}, rows
+    return replace(model)  # without its bank: a worker sends it back

@@ -7,18 +7,18 @@ that are silent, clipped, copies, of another rate or length, or unlike all other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from daco.audio.quality import length_reasons
+from daco.audio.quality import Quality, length_reasons
 from daco.backbones.levels import CENTRES
 from daco.data.views import Views
 from daco.detector.model import MachineModel
 from daco.detector.ranges import check_levels, rate_reasons
-from daco.detector.reference import sessions_that_count
+from daco.detector.reference import score_as_new
 from daco.embedding.normals import Normals
 from daco.errors import DataError
 from daco.method.config import RAW_CONFIG, ScoreConfig
@@ -35,6 +35,12 @@ FAR_IN_BANDS = 4.0
 """The same for the levels of its octave bands, which views ignore. Ten good normals of ten machines
 reach 4.4 at most; a clip of another machine that sounds different reaches 5 and more."""
 
+DOUBTFUL = 2.0
+"""How many times farther than usual the octave bands of a normal are that a person should listen
+to. A fan clip among 43 bearing normals reaches 2.2 to 2.9; of good normals a few in 43 reach 2."""
+
+DOUBTFUL_LISTED = 3
+
 FEWEST = 8
 """Fewest normals of a domain among which one can be called unlike the others."""
 
@@ -50,21 +56,12 @@ _THAN_USUAL = "times farther from the others than they are from each other"
 
 
 def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
-    """Find normals that should not be used, with a reason for each.
+    """Find normals of one machine that should not be used, with a reason for each row.
 
-    Parameters
-    ----------
-    normals : Normals
-        The normals of one machine. Without qualities and levels, only embeddings are compared.
-    known : MachineModel, optional
-        The model that the normals are for. They are then compared with its normals as well, clips
-        of its domains must be within its ranges, and copies are not searched.
-
-    Returns
-    -------
-    {int: str}
-        The reason of each suspicious row: ``silent``, ``clipped``, ``rate``, ``short``, ``long``,
-        ``copy``, ``off``, ``range`` or ``unlike``, then a colon and the details.
+    A reason is ``silent``, ``clipped``, ``rate``, ``channels``, ``short``, ``long``, ``copy``,
+    ``off``, ``range`` or ``unlike``, a colon and the details. Without qualities and levels, only
+    embeddings are compared. Normals for a `known` model are compared with its normals as well,
+    clips of its domains must be within its ranges, and copies are not searched.
 
     Examples
     --------
@@ -96,7 +93,7 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
 def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, str]:
     """Problems of the sound; a rate or length that is not that of the domain, or of the model."""
     given = {row: each for row, each in enumerate(normals.qualities) if each is not None}
-    everywhere = Counter(each["sample_rate"] for each in given.values())
+    everywhere = Counter(map(_kind, given.values()))
     reasons: dict[int, str] = {}
     for domain in set(normals.domains):
         qualities = {row: each for row, each in given.items() if normals.domains[row] == domain}
@@ -105,19 +102,29 @@ def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, s
         seconds = float(np.median([each["seconds"] for each in qualities.values()]))
         if known is not None and known.frontend is not None:
             seconds = known.frontend.seconds or seconds
-        counts = Counter(each["sample_rate"] for each in qualities.values())
-        rates = [max(counts, key=lambda rate: (counts[rate], everywhere[rate], rate))]
-        if known is not None and known.ranges is not None:
-            rates = known.ranges["sample_rates"]
+        counts = Counter(map(_kind, qualities.values()))
+        usual = max(counts, key=lambda kind: (counts[kind], everywhere[kind], kind))
         for row, quality in qualities.items():
-            problems = [
-                *quality["reasons"],
-                *length_reasons(quality["seconds"], seconds),
-                *rate_reasons(quality["sample_rate"], rates, normals.frontend),
-            ]
+            problems = [*quality["reasons"], *length_reasons(quality["seconds"], seconds)]
+            if known is not None and known.ranges is not None:
+                rates = known.ranges["sample_rates"]
+                problems += rate_reasons(quality["sample_rate"], rates, normals.frontend)
+            else:
+                problems += _other_kind(_kind(quality), usual)
             if problems:
                 reasons[row] = "; ".join(problems)
     return reasons
+
+
+def _kind(quality: Quality) -> tuple[int, int]:
+    return quality["sample_rate"], quality["channels"]
+
+
+def _other_kind(kind: tuple[int, int], usual: tuple[int, int]) -> Iterator[str]:
+    if kind[0] != usual[0]:
+        yield f"rate: {kind[0]} Hz, the normals have {usual[0]} Hz"
+    if kind[1] != usual[1]:
+        yield f"channels: {kind[1]}, the normals have {usual[1]}"
 
 
 def find_copies(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
@@ -147,11 +154,32 @@ def _farther(normals: Normals, known: MachineModel | None) -> tuple[Float64s, Fl
     if known is not None:
         X = np.concatenate([X, known.embeddings])
         labels += [known.domains[code] for code in known.clip_domains]
-    times = oddness(X, labels, normals.views) if len(normals) else in_bands
+    times = unlikeness(X, labels, normals.views) if len(normals) else in_bands
     return times[: len(normals)], in_bands
 
 
-def oddness(X: Floats, domains: Sequence[str], views: Views | None = None) -> Float64s:
+def doubtful_normals(normals: Normals) -> dict[int, str]:
+    """The few normals to listen to: not odd enough to be left out, but not alike either.
+
+    A recording of another machine can be as near as normals of different speeds are to each other
+    (:data:`FAR` compares with those). In the levels of its octave bands it is farther from its
+    second nearest neighbour than the normals of its domain usually are from theirs. The reasons are
+    those of at most three rows, the most doubtful first.
+    """
+    if normals.levels is None or len(normals) < FEWEST:
+        return {}
+    second = _second_nearest(normals.levels[:, 1 : 1 + len(CENTRES)], cdist)
+    times = np.zeros(len(normals))
+    codes = encode_domains(normals.domains, len(normals))[1]
+    for code in range(codes.max() + 1):
+        usual = float(np.median(second[codes == code]))
+        if usual > 0 and (codes == code).sum() >= FEWEST:
+            times[codes == code] = second[codes == code] / usual
+    odd = [row for row in np.argsort(-times)[:DOUBTFUL_LISTED].tolist() if times[row] > DOUBTFUL]
+    return {row: f"{times[row]:.1f} {_THAN_USUAL} by its octave bands" for row in odd}
+
+
+def unlikeness(X: Floats, domains: Sequence[str], views: Views | None = None) -> Float64s:
     """How far each normal is from the others, where 1 is what two of its domain usually are.
 
     The distance to the second nearest normal of any domain, over the median distance between two
@@ -170,12 +198,7 @@ def _times_farther(
 ) -> Float64s:
     """The distance to the second nearest row over the median within the domain; 0 for a few."""
     codes = encode_domains(domains, len(rows))[1]
-    second, near = np.empty(len(rows)), min(1, len(rows) - 1)
-    for start in range(0, len(rows), _BLOCK):
-        block = rows[start : start + _BLOCK]
-        among = distances(block, rows)
-        among[np.arange(len(block)), start + np.arange(len(block))] = np.inf
-        second[start : start + len(block)] = np.partition(among, near, axis=1)[:, near]
+    second = _second_nearest(rows, distances)
     times = np.zeros(len(rows))
     for code in range(codes.max() + 1):
         members = np.flatnonzero(codes == code)
@@ -184,6 +207,17 @@ def _times_farther(
             usual = float(np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
             times[members] = np.maximum(second[members] / usual, _LEAST) if usual > 0 else 1.0
     return times
+
+
+def _second_nearest(rows: Floats, distances: Callable[[Floats, Floats], Floats]) -> Float64s:
+    """The distance of each row to the second nearest of the others."""
+    second, near = np.empty(len(rows)), min(1, len(rows) - 1)
+    for start in range(0, len(rows), _BLOCK):
+        block = rows[start : start + _BLOCK]
+        among = distances(block, rows)
+        among[np.arange(len(block)), start + np.arange(len(block))] = np.inf
+        second[start : start + len(block)] = np.partition(among, near, axis=1)[:, near]
+    return second
 
 
 def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
@@ -220,7 +254,7 @@ def require_detection(model: MachineModel) -> None:
     for name in model.domains:
         is_far = scored.distance > _STRENGTHS[0] * np.median(nearest[labels == name])
         is_far &= moved.domains[moved.origin] == name
-        if is_far.any() and not scored.alarms[is_far].any():
+        if is_far.any() and not scored.anomalous[is_far].any():
             remedy = "Some normals are unlike the others, or there are too few: record more."
             if ScoreConfig.parse(model.config).base.labels:
                 remedy = "Its scorer ignores their direction: normalise vectors in it."
@@ -251,19 +285,7 @@ class NormalRow:
 
 
 def list_normals(model: MachineModel) -> list[NormalRow]:
-    """The normals of a model, the most suspicious first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.detector.gate import list_normals
-    >>> from daco.detector.model import MachineModel
-    >>> X = np.random.default_rng(0).normal(size=(20, 16)) + 3
-    >>> X[5] *= -1
-    >>> first = list_normals(MachineModel.fit(X, machine="press", config="raw-k1"))[0]
-    >>> first.name, first.p_value, first.warning.partition(":")[0]
-    ('5', 0.05, 'unlike')
-    """
+    """The normals of a model, the most suspicious first."""
     labels = tuple(model.domains[code] for code in model.clip_domains)
     clips = model.embeddings, labels, model.clip_names
     normals = Normals(model.machine, *clips, None, {}, model.views, model.clip_sha256)
@@ -271,8 +293,7 @@ def list_normals(model: MachineModel) -> list[NormalRow]:
     kept = model.provenance.get("kept")
     if isinstance(kept, dict):
         warnings |= kept
-    sessions = sessions_that_count(model.bank, model.sessions).tolist()
-    scores = model.bank.examine_normals(model.config, model.siblings, sessions).scores
+    scores = score_as_new(model.bank, model.config, model.siblings, model.sessions).scores
     nearest = model.bank.leave_one_out(RAW_CONFIG)[:, 0]
     listed = []
     for row, (name, label) in enumerate(zip(model.clip_names, labels, strict=True)):

@@ -25,14 +25,8 @@ from daco.detector.decision import (
     is_anomalous,
     require_rate,
 )
-from daco.detector.modelfields import (
-    check_fields,
-    reference_fields,
-    require_bank_size,
-    require_usable,
-    scorers_of,
-)
-from daco.detector.reference import basis_in_words, parse_sessions
+from daco.detector.modelfields import check_fields, require_bank_size, require_usable
+from daco.detector.reference import basis_in_words, parse_sessions, reference_fields
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
@@ -40,6 +34,7 @@ from daco.files.remote import Location, parse_location
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.method.engine import ClipScores
+from daco.method.external import installed_scorers
 from daco.method.siblings import AUTO
 from daco.validation import Bools, Float32s, Float64s, as_float32
 from daco.version import __version__
@@ -49,19 +44,13 @@ from daco.version import __version__
 class ClipVerdicts(ClipScores):
     """The scores of n clips, and the decisions on them.
 
-    Attributes
-    ----------
-    p_values, alarms : (n,)
-        About the share of normals that score as high, and whether it is at most the rate.
-    extrapolated : (n,) bool
-        Whether the p-value is smaller than the reference scores support.
-    far : (n,) bool
-        Whether `distance` is larger than any between a normal and its nearest other one.
+    ``p_values`` are about the share of normals that score as high, ``anomalous`` whether they are
+    at most the rate, and ``far`` whether `distance` is larger than any between a normal and its
+    nearest other one.
     """
 
     p_values: Float64s
-    alarms: Bools
-    extrapolated: Bools
+    anomalous: Bools
     far: Bools
 
 
@@ -104,7 +93,7 @@ class MachineModel:
     >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
     >>> model
     MachineModel('press', blend: 10 new and 50 old clips, 16-d, rate 0.1)
-    >>> model.score(np.stack([X[0], -X[0]])).alarms
+    >>> model.score(np.stack([X[0], -X[0]])).anomalous
     array([False,  True])
     """
 
@@ -201,39 +190,13 @@ class MachineModel:
                 "created": given.pop("created", None) or timestamp(),
                 "daco_version": __version__,
                 **given,
-                "scorers": scorers_of(parsed),
+                "scorers": _scorers_of(parsed),
                 "selection": None if selection is None else dict(selection),
                 "updates": [],
             },
             **reference_fields(bank, parsed, siblings, sessions),
         )
         return model.with_bank(bank)
-
-    @classmethod
-    def from_detector(cls, detector: Any, machine: str) -> MachineModel:
-        """Make the model of a fitted :class:`daco.DACo`, with unit vectors in float32."""
-        bank, (new, codes) = detector.bank_, detector._new
-        rows = np.hstack([view.unit for view in bank._banks])[np.argsort(bank._order)]
-        names = np.array([str(name) for name in bank.domains])
-        model = cls.fit(
-            rows,
-            names[bank.clip_domains],
-            machine=machine,
-            config=detector.config_,
-            false_alarm_rate=detector.false_alarm_rate,
-            siblings=detector.siblings,
-            groups=detector._sessions or None,
-            views=bank.views,
-        )
-        if not len(new):
-            return model
-        rows, labels = as_float32(new, "X"), names[codes].tolist()
-        numbers = np.array([model.domains.index(name) for name in labels], np.int32)
-        how = model.bank, model.config, model.siblings, model.sessions, (rows, numbers)
-        changes = reference_fields(*how, when=dict.fromkeys(labels, timestamp()))
-        changes |= {"new_embeddings": rows, "new_domains": numbers}
-        changes["new_names"] = parse_names(None, len(rows))
-        return replace(model, **changes).with_bank(model.bank)
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -248,7 +211,7 @@ class MachineModel:
     @cached_property
     def bank(self) -> NormalBank:
         """The bank of the normals, which scores clips; built when first needed."""
-        made_with, here = self.provenance.get("scorers", {}), scorers_of(self._config)
+        made_with, here = self.provenance.get("scorers", {}), _scorers_of(self._config)
         if made_with != here:
             raise ModelError(
                 f"The model was made with scorers of the packages {made_with!r:.200}. Here "
@@ -312,8 +275,7 @@ class MachineModel:
         return ClipVerdicts(
             **vars(found),
             p_values=p_values,
-            alarms=is_anomalous(p_values, self.false_alarm_rate),
-            extrapolated=self.reference.extrapolated(p_values, found.weights),
+            anomalous=is_anomalous(p_values, self.false_alarm_rate),
             far=found.distance > self.reach,
         )
 
@@ -381,3 +343,11 @@ def parse_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     if len(names) != count:
         raise InputError(f"clip_names must name each of the {count} clips. Got {len(names)}.")
     return names
+
+
+def _scorers_of(config: ScoreConfig) -> dict[str, str]:
+    """Labels of the external scorers of a configuration, and the packages that they come from."""
+    points = [installed_scorers().get(label) for label in config.base.labels]
+    packages = [None if point is None else point.dist for point in points]
+    texts = ["" if each is None else f"{each.name} {each.version}" for each in packages]
+    return dict(zip(config.base.labels, texts, strict=True))

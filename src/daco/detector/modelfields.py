@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from daco.audio.formats import DEFAULT_LIMITS
 from daco.audio.microphones import parse_channel
@@ -21,15 +20,12 @@ from daco.backbones import NAMES, PRECISIONS
 from daco.backbones.levels import QUANTITIES
 from daco.data.views import Views
 from daco.detector.decision import KINDS, SMALLEST_RATE
-from daco.detector.reference import reference_for
 from daco.embedding.frontend import Frontend, Frontends
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
 from daco.files.hashing import is_sha256
-from daco.method.bank import NormalBank
 from daco.method.config import ScoreConfig
-from daco.method.external import installed_scorers
 from daco.method.siblings import AUTO
-from daco.validation import Float32s, is_utf8, is_whole
+from daco.validation import is_utf8, is_whole
 
 MAX_CLIPS = 10_000
 """Normals of one model: a day of 10 s clips. All pairs are compared when it first scores."""
@@ -49,8 +45,8 @@ _PACKAGE = re.compile(r"[\w.-]{1,99} [\w.!+-]{1,99}", re.ASCII)
 class Tensor:
     """An array, or one text for each clip, stored as UTF-8 with a zero byte after each.
 
-    Equal words in shapes are equal sizes in all fields. `rule` tells whether a text is allowed. A
-    text that may be unknown is "" then, and there may be none at all.
+    Equal words in shapes are equal sizes. `rule` tells whether a text is allowed; one that may be
+    unknown is "" then, and there may be none at all.
     """
 
     dtype: str
@@ -100,14 +96,6 @@ def _is_count(value: Any) -> bool:
     return is_whole(value, least=1) and value <= MAX_CLIPS
 
 
-def _is_range(value: Any) -> bool:
-    return follows(value, [_is_number]) and len(value) == 2
-
-
-def _is_sample_rate(value: Any) -> bool:
-    return is_whole(value) and DEFAULT_LIMITS.min_rate <= value <= DEFAULT_LIMITS.max_rate
-
-
 def _is_channel(value: Any) -> bool:
     try:
         return not isinstance(value, bool) and bool(parse_channel(value) == value)
@@ -115,10 +103,16 @@ def _is_channel(value: Any) -> bool:
         return False
 
 
+def _anything(value: Any) -> bool:
+    return True
+
+
 _VIEW = {
     "backbone": _is_name,
     "readout": _is_name,
-    "sample_rate": _is_sample_rate,
+    "sample_rate": lambda value: (
+        is_whole(value) and DEFAULT_LIMITS.min_rate <= value <= DEFAULT_LIMITS.max_rate
+    ),
     "channel": _is_channel,
     "precision": PRECISIONS,
     "resampler": ("soxr", "polyphase"),
@@ -129,7 +123,9 @@ _VIEW = {
 _RANGES = {
     "clips": _is_number,
     "sample_rates": [_is_number],
-    "limits": dict.fromkeys(QUANTITIES, _is_range),
+    "limits": dict.fromkeys(
+        QUANTITIES, lambda value: follows(value, [_is_number]) and len(value) == 2
+    ),
 }
 _BASIS = {
     "kind": KINDS,
@@ -141,18 +137,10 @@ _BASIS = {
 }
 
 
-def _anything(value: Any) -> bool:
-    return True
-
-
 def _frontend(value: Any) -> Frontend | None:
     if value is None or "others" not in value:
         return None if value is None else Frontend(**value)
     return Frontends(**{**value, "others": tuple(Frontend(**each) for each in value["others"])})
-
-
-def _views(value: Any) -> Views:
-    return Views(tuple(value["names"]), tuple(value["sizes"]))
 
 
 FIELDS: dict[str, Tensor | Value] = {
@@ -172,7 +160,10 @@ FIELDS: dict[str, Tensor | Value] = {
     "false_alarm_rate": Value(lambda value: _is_number(value) and SMALLEST_RATE <= value < 1),
     "siblings": Value((AUTO, is_whole)),
     "domains": Value([_is_name], tuple),
-    "views": Value({"names": [_is_name], "sizes": [is_whole]}, _views),
+    "views": Value(
+        {"names": [_is_name], "sizes": [is_whole]},
+        lambda value: Views(tuple(value["names"]), tuple(value["sizes"])),
+    ),
     "frontend": Value((None, _VIEW, {**_VIEW, "others": [_VIEW]}), _frontend),
     "basis": Value({str: _BASIS}),
     "ranges": Value((None, _RANGES)),
@@ -276,48 +267,3 @@ def require_usable(config: str | ScoreConfig) -> ScoreConfig:
     if parsed.k > MAX_NEIGHBOURS:
         raise ConfigError(f"{parsed.name!r}: a model looks at {MAX_NEIGHBOURS} neighbours at most.")
     return parsed
-
-
-def scorers_of(config: ScoreConfig) -> dict[str, str]:
-    """Labels of the external scorers of a configuration, and the packages that they come from."""
-    points = [installed_scorers().get(label) for label in config.base.labels]
-    packages = [None if point is None else point.dist for point in points]
-    texts = ["" if each is None else f"{each.name} {each.version}" for each in packages]
-    return dict(zip(config.base.labels, texts, strict=True))
-
-
-def reference_fields(
-    bank: NormalBank,
-    config: str | ScoreConfig,
-    siblings: int | str,
-    sessions: Sequence[str],
-    new: tuple[Float32s, NDArray[np.int32]] | None = None,
-    before: Mapping[str, Mapping[str, Any]] | None = None,
-    when: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """The fields of a model that follow from its bank and from new normals.
-
-    `before` is the basis before a revision, and `when` the time of domains' new reference clips.
-    """
-    reference = reference_for(bank, config, sessions, new, siblings)
-    basis = {}
-    for name, kind in reference.kinds.items():
-        known = (before or {}).get(name, {})
-        same = known.get("kind") == kind and reference.sizes[name] <= known["clips"]
-        since = (when or {}).get(name, known["when"] if same else None)
-        basis[name] = {
-            "kind": kind,
-            "clips": reference.sizes[name],
-            "when": since,
-            # Those with a time are the halves of one session, no sessions.
-            "sessions": reference.sessions.get(name) if since is None else None,
-            "support": reference.support.get(name),
-            "siblings": reference.siblings.get(name),
-        }
-    return {
-        "domains": bank.domains,
-        "clip_domains": bank.clip_domains.astype(np.int32),
-        "reference_scores": reference.scores,
-        "reference_domains": reference.clip_domains,
-        "basis": basis,
-    }

@@ -38,27 +38,12 @@ _ALONE_DB, _ENOUGH = 12.0, 10
 def learn_ranges(levels: ArrayLike, sample_rates: Iterable[int] = ()) -> dict[str, Any]:
     """Learn the ranges of the levels of normals, as plain JSON.
 
-    A level may lie 6 dB outside the normals', plus their standard deviation (by a factor
-    ``1 + 5 / n`` larger for n clips); the duty 30 % below them; the flatness half as far from that
-    of white noise as the flattest of them. Of ten clips or more, a single one whose level is more
-    than 12 dB below or above all others does not count.
+    The levels (N, Q) are those of :func:`daco.backbones.levels.sound_levels`. A level may lie 6 dB
+    outside the normals', plus their standard deviation (by a factor ``1 + 5 / n`` larger for n
+    clips); the duty 30 % below them; the flatness half as far from that of white noise as the
+    flattest of them. Of ten clips or more, a single one whose level is more than 12 dB below or
+    above all others does not count.
 
-    Parameters
-    ----------
-    levels : (N, Q)
-        As of :func:`daco.backbones.levels.sound_levels`.
-    sample_rates : iterable of int
-        Of the recordings, where they are known.
-
-    Returns
-    -------
-    dict
-        ``clips``, ``sample_rates``, and ``limits``: lowest and highest value of each quantity.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.detector.ranges import learn_ranges
     >>> levels = np.full((20, 11), -40.0)
     >>> levels[:, 0] = np.linspace(-41, -39, 20)
     >>> learn_ranges(levels)["limits"]["level"]
@@ -112,10 +97,6 @@ def check_levels(
 
     Without the ranges of a model or levels (count, Q) all clips can be judged.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.detector.ranges import check_levels, learn_ranges
     >>> normal = np.array([*[-40.0] * 9, 100, -5])
     >>> ranges = learn_ranges(np.stack([normal] * 20))
     >>> quiet = normal - [*[20.0] * 9, 0, 0]

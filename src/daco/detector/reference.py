@@ -24,35 +24,21 @@ def reference_for(
     sessions: Sequence[str] = (),
     new: tuple[Clips, NDArray[np.int32]] | None = None,
     siblings: str | int = AUTO,
+    own: ClipScores | None = None,
 ) -> ReferenceScores:
     """Choose the best reference scores that each domain has.
 
-    Parameters
-    ----------
-    bank : NormalBank
-    config : str or ScoreConfig
-    sessions : N texts, optional
-        Recording session of each clip of the bank, ``""`` where it is not known.
-    new : (clips, domain codes), optional
-        Normals that are not in the bank.
-    siblings : "auto" or int
-        Which likely siblings are hidden from a clip of the bank
-        (:func:`daco.method.siblings.hide_siblings`); 0 declares that clips are independent.
-
-    Returns
-    -------
-    ReferenceScores
-        Of a domain's new clips; else, where two or more of its sessions are known, of the clips of
-        these, each scored with its session hidden; else of all its clips, each scored with its
-        likely siblings hidden.
+    These are scores of its `new` clips, given with their domain codes; else, where two or more of
+    its sessions are known, of the clips of these, each scored with its session hidden; else of all
+    its clips, each scored with its likely siblings hidden. No `siblings` declare that clips are
+    independent. `own` has the clips of the bank by `score_as_new`, if that was done before.
     """
     parsed = ScoreConfig.parse(config)
-    names = sessions_that_count(bank, sessions)
+    names = _sessions_that_count(bank, sessions)
     new_codes = np.zeros(0, np.int32) if new is None else new[1]
     of_new = None if new is None else bank.examine(new[0], parsed)
-    own = None
-    if set(range(len(bank.domains))) - set(new_codes.tolist()):
-        own = bank.examine_normals(parsed, siblings, names.tolist())
+    if own is None and set(range(len(bank.domains))) - set(new_codes.tolist()):
+        own = score_as_new(bank, parsed, siblings, sessions)
     parts: list[ClipScores] = []
     kinds: dict[Any, str] = {}
     counts: dict[Any, int] = {}
@@ -86,12 +72,60 @@ def reference_for(
     )
 
 
-def sessions_that_count(bank: NormalBank, sessions: Sequence[str]) -> NDArray[Any]:
+def score_as_new(
+    bank: NormalBank,
+    config: str | ScoreConfig,
+    siblings: str | int = AUTO,
+    sessions: Sequence[str] = (),
+) -> ClipScores:
+    """Score the clips of a bank without their sessions or likely siblings, in the order of X."""
+    names = _sessions_that_count(bank, sessions).tolist()
+    return bank.examine_normals(config, siblings, names)
+
+
+def _sessions_that_count(bank: NormalBank, sessions: Sequence[str]) -> NDArray[Any]:
     """The session of each clip, "" where it is not known or the only one of its domain."""
     names = np.array(sessions if len(sessions) else [""] * len(bank))
     domains = range(len(bank.domains))
     several = [len(set(names[bank.clip_domains == code].tolist()) - {""}) > 1 for code in domains]
     return np.where(np.array(several)[bank.clip_domains], names, "")
+
+
+def reference_fields(
+    bank: NormalBank,
+    config: str | ScoreConfig,
+    siblings: int | str,
+    sessions: Sequence[str],
+    new: tuple[Clips, NDArray[np.int32]] | None = None,
+    before: Mapping[str, Mapping[str, Any]] | None = None,
+    when: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The fields of a model that follow from its bank and from new normals.
+
+    `before` is the basis before a revision, and `when` the time of domains' new reference clips.
+    """
+    reference = reference_for(bank, config, sessions, new, siblings)
+    basis = {}
+    for name, kind in reference.kinds.items():
+        known = (before or {}).get(name, {})
+        same = known.get("kind") == kind and reference.sizes[name] <= known["clips"]
+        since = (when or {}).get(name, known["when"] if same else None)
+        basis[name] = {
+            "kind": kind,
+            "clips": reference.sizes[name],
+            "when": since,
+            # Those with a time are the halves of one session, no sessions.
+            "sessions": reference.sessions.get(name) if since is None else None,
+            "support": reference.support.get(name),
+            "siblings": reference.siblings.get(name),
+        }
+    return {
+        "domains": bank.domains,
+        "clip_domains": bank.clip_domains.astype(np.int32),
+        "reference_scores": reference.scores,
+        "reference_domains": reference.clip_domains,
+        "basis": basis,
+    }
 
 
 def parse_sessions(given: Sequence[str] | None, count: int) -> tuple[str, ...]:

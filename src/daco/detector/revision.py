@@ -13,8 +13,8 @@ import numpy as np
 
 from daco.data.views import join_views
 from daco.detector.model import MachineModel, parse_names, timestamp
-from daco.detector.modelfields import reference_fields, require_bank_size
-from daco.detector.reference import parse_sessions
+from daco.detector.modelfields import require_bank_size
+from daco.detector.reference import parse_sessions, reference_fields
 from daco.errors import InputError
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.text import name_list, quantity
@@ -37,16 +37,12 @@ def add_normals(
     ranges: Mapping[str, Any] | None = None,
     note: Mapping[str, Any] | None = None,
 ) -> MachineModel:
-    """Return a model with more normals of one domain, known or new.
+    """Return a model with more normals of one domain, known or new; the given one does not change.
 
     Parameters
     ----------
-    model : MachineModel
-        It does not change.
-    X : (k, D), or {view: (k, D)}
-        Embeddings of the new normals.
-    domain : str
-        Their domain.
+    model, X, domain
+        The model, and embeddings (k, D) or {view: (k, D)} of the new normals of a domain.
     clip_names, clip_sha256, sessions : k texts
         As in :meth:`MachineModel.fit`.
     calibrate : bool
@@ -59,25 +55,25 @@ def add_normals(
     --------
     >>> import numpy as np
     >>> from daco.detector.model import MachineModel
-    >>> from daco.detector.revision import add_normals
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 16)) + 1
-    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
-    >>> add_normals(model, rng.normal(size=(2, 16)) + 1, "new", ["a.wav", "b.wav"])
-    MachineModel('press', blend: 12 new and 50 old clips, 16-d, rate 0.1)
+    >>> from daco.detector.revision import add_normals, remove_normals
+    >>> X = np.random.default_rng(0).normal(size=(62, 16)) + 1
+    >>> model = MachineModel.fit(X[2:], ["old"] * 50 + ["new"] * 10, machine="press")
+    >>> remove_normals(add_normals(model, X[:2], "new", ["a.wav", "b.wav"]), ["3", "a.wav"])
+    MachineModel('press', blend: 11 new and 49 old clips, 16-d, rate 0.1)
     """
     rows, when = _rows(model, X), timestamp()
-    count, labels = len(rows), _labels(model)
-    known, added = model.sessions, parse_sessions(sessions, count)
+    old, count, labels = len(model), len(rows), _labels(model)
+    known, added = model.sessions or ("",) * old, parse_sessions(sessions, count) or ("",) * count
     added_rows = {row.tobytes() for row in rows}  # clips cannot be in the bank and new to it
     stays = np.array([row.tobytes() not in added_rows for row in model.new_embeddings], np.bool_)
     if calibrate:
         if count < 2:
             raise InputError("Calibrate with at least two clips, better with 25. Got one.")
-        added = tuple(f"{when} {len(model)} {1 + (2 * row >= count)}" for row in range(count))
-        pairs = zip(labels, known or ("",) * len(model), strict=True)
+        added = tuple(f"{when} {old} {1 + (2 * row >= count)}" for row in range(count))
+        pairs = zip(labels, known, strict=True)
         known = tuple("" if label == domain else session for label, session in pairs)
         stays &= np.array([model.domains[code] != domain for code in model.new_domains], np.bool_)
+    hashes = (*(model.clip_sha256 or ("",) * old), *(clip_sha256 or ("",) * count))
     return _revised(
         model,
         {"action": "added", "domain": domain, "clips": count, "when": when, **(note or {})},
@@ -85,28 +81,15 @@ def add_normals(
         labels=[*labels, *[domain] * count],
         embeddings=np.concatenate([model.embeddings, rows]),
         clip_names=(*model.clip_names, *parse_names(clip_names, count)),
-        clip_sha256=_joined(model.clip_sha256, tuple(clip_sha256), len(model), count),
-        sessions=_joined(known, added, len(model), count),
+        clip_sha256=hashes if any(hashes) else (),
+        sessions=(*known, *added) if any((*known, *added)) else (),
         ranges=model.ranges if ranges is None else ranges,
         **_new_clips(model, stays),
     )
 
 
-def remove_normals(
-    model: MachineModel, names: Sequence[str], *, note: Mapping[str, Any] | None = None
-) -> MachineModel:
-    """Return a model without the normals of these names, as ``daco inspect --normals`` lists them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.detector.model import MachineModel
-    >>> from daco.detector.revision import remove_normals
-    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
-    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
-    >>> remove_normals(model, ["3", "55"])
-    MachineModel('press', blend: 9 new and 49 old clips, 16-d, rate 0.1)
-    """
+def remove_normals(model: MachineModel, names: Sequence[str]) -> MachineModel:
+    """Return a model without the normals of these names (``daco inspect --normals``)."""
     unknown = sorted(set(names) - set(model.clip_names))
     if unknown:
         raise InputError(
@@ -123,7 +106,7 @@ def remove_normals(
     done = {"action": "removed", "clips": len(model) - len(rows), "names": list(names)[:_NAMED]}
     return _revised(
         model,
-        {**done, "when": timestamp(), **(note or {})},
+        {**done, "when": timestamp()},
         labels=labels,
         embeddings=model.embeddings[rows],
         clip_names=tuple(model.clip_names[row] for row in rows),
@@ -145,10 +128,8 @@ def calibrate_with(
 
     Parameters
     ----------
-    model : MachineModel
-        It does not change.
-    X : (k, D), or {view: (k, D)}
-        Embeddings of the new normals, none of which may be in the model.
+    model, X
+        The model, and embeddings (k, D) or {view: (k, D)} of normals that are not in it.
     domains : k labels, optional
         By default the domain that each clip fits best. New clips replace earlier ones of the same
         domain; the reference scores of other domains stay.
@@ -160,12 +141,10 @@ def calibrate_with(
     >>> import numpy as np
     >>> from daco.detector.model import MachineModel
     >>> from daco.detector.revision import calibrate_with
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(60, 16)) + 1
-    >>> model = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press")
-    >>> model = calibrate_with(model, rng.normal(size=(25, 16)) + 1, ["new"] * 25)
-    >>> model.basis["new"]["kind"], model.basis["new"]["clips"], model.basis["old"]["kind"]
-    ('new', 25, 'training')
+    >>> X = np.random.default_rng(0).normal(size=(85, 16)) + 1
+    >>> model = MachineModel.fit(X[25:], ["old"] * 50 + ["new"] * 10, machine="press")
+    >>> calibrate_with(model, X[:25], ["new"] * 25).reference.kinds
+    {'new': 'new', 'old': 'training'}
     """
     rows, known = _rows(model, X), {row.tobytes() for row in model.embeddings}
     names = parse_names(clip_names, len(rows))
@@ -211,15 +190,6 @@ def _new_clips(model: MachineModel, rows: Bools) -> dict[str, Any]:
     }
 
 
-def _joined(
-    known: tuple[str, ...], added: tuple[str, ...], old: int, count: int
-) -> tuple[str, ...]:
-    """Texts of the known and the added clips, "" where they are missing; () where all are."""
-    if not known and not added:
-        return ()
-    return (*(known or ("",) * old), *(added or ("",) * count))
-
-
 def _revised(
     model: MachineModel,
     update: Mapping[str, Any],
@@ -233,22 +203,20 @@ def _revised(
     `when` are the times of domains' new reference clips.
     """
     bank = model.bank  # or an error: an external scorer is another one here
-    embeddings = changes.get("embeddings", model.embeddings)
-    new = changes.get("new_embeddings", model.new_embeddings)
-    require_bank_size(len(embeddings) + len(new))
+    fields = vars(model) | changes
+    new = fields["new_embeddings"]
+    require_bank_size(len(fields["embeddings"]) + len(new))
     if labels:
-        bank = NormalBank(embeddings, list(labels), views=model.views)
+        bank = NormalBank(fields["embeddings"], list(labels), views=model.views)
     # A new domain changes the numbers of the others.
     codes = np.array([bank.domains.index(name) for name in model.domains], np.int32)
-    codes = codes[changes.get("new_domains", model.new_domains)]
-    sessions = changes.get("sessions", model.sessions)
-    given = (new, codes) if len(new) else None
-    how = bank, model.config, model.siblings, sessions
-    reference = reference_fields(*how, given, model.basis, when)
+    codes = codes[fields["new_domains"]]
+    how = bank, model.config, model.siblings, fields["sessions"], (new, codes) if len(new) else None
     history = [*model.provenance.get("updates", []), {"daco_version": __version__, **update}]
     earlier = model.provenance.get("earlier_updates", 0) + max(0, len(history) - _MAX_UPDATES)
     provenance = {**model.provenance, "updates": history[-_MAX_UPDATES:]}
     if earlier:
         provenance["earlier_updates"] = earlier
-    changes |= {**reference, "new_domains": codes, "provenance": provenance}
+    changes |= reference_fields(*how, model.basis, when)
+    changes |= {"new_domains": codes, "provenance": provenance}
     return replace(model, **changes).with_bank(bank)

@@ -9,26 +9,21 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from daco.data.views import is_by_view
-from daco.detector.decision import (
-    FALSE_ALARM_RATE,
-)
+from daco.detector.decision import FALSE_ALARM_RATE
 from daco.detector.estimator import DACo, Detector
 from daco.detector.reference import parse_sessions
 from daco.method.bank import Clips, Domains
 from daco.method.config import ScoreConfig, blind_pool
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.external import Candidates, parse_pool
-from daco.method.selection import Choice, choose_config
+from daco.method.selection import CRITERION_DIGITS, Choice, choose_config
 from daco.method.siblings import AUTO
 
 
 class LabelFreeSearch(Detector):
     """Choose a configuration for one machine from its normal clips alone.
 
-    It chooses as :func:`daco.method.selection.choose_config` does: the configuration with the
-    smallest criterion in most resamples of splits and clips, unless the paper's fixed default is
-    as good within the noise. A veto excludes configurations that detect much fewer pseudo-anomalies
-    than the others (:mod:`daco.method.viability`). After `fit` it judges clips as
+    It chooses as :func:`daco.method.selection.choose_config` does, and judges clips as
     ``best_estimator_`` does.
 
     Parameters
@@ -52,11 +47,8 @@ class LabelFreeSearch(Detector):
         ``rank_criterion``, ``agreement`` (share of resamples with the smallest criterion),
         ``pseudo_score`` (how well pseudo-anomalies are detected; chance is 0.5) and ``vetoed``,
         in the order of `configs`; a DataFrame can be made of it.
-    best_params_ : dict
-        ``{"config": ...}``.
-    best_index_ : int
-    best_estimator_ : DACo
-        The detector with this configuration.
+    best_params_, best_index_, best_estimator_ : dict, int, DACo
+        ``{"config": ...}``, its place among the candidates, and the detector with it.
     choice_ : Choice
         The choice with its reason.
 
@@ -154,13 +146,11 @@ class LabelFreeSearch(Detector):
 
 def _results(names: Sequence[str], choice: Choice) -> dict[str, Any]:
     """The comparison of the candidates as columns."""
-    unknown = np.full(len(names), np.nan)
-    mean, spread, rank, agreement = unknown, unknown, unknown, unknown
+    mean = spread = rank = agreement = np.full(len(names), np.nan)
     if choice.balance is not None:
-        mean = choice.balance.values[: len(names)]
-        spread = choice.balance.splits[: len(names)].std(axis=1)
-        rank = np.argsort(np.argsort(mean, kind="stable")) + 1.0
-        resampled = choice.balance.resampled[: len(names)]
+        mean, spread = choice.balance.values, choice.balance.splits.std(axis=1)
+        rank = np.argsort(np.argsort(mean.round(CRITERION_DIGITS), kind="stable")) + 1.0
+        resampled = choice.balance.resampled
         resampled = resampled[:, np.isfinite(resampled).all(axis=0)]
         if resampled.size:
             winners = resampled.argmin(axis=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.audio.formats import AudioLimits
-from daco.detector.decision import ROUNDING, is_anomalous
+from daco.detector.decision import ROUNDING, is_anomalous, oddness
 from daco.detector.model import ClipVerdicts, MachineModel
 from daco.detector.ranges import (
     ANOMALOUS,
@@ -28,7 +28,7 @@ from daco.detector.ranges import (
 from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
 from daco.text import html_table
-from daco.validation import Bools, Float32s, Float64s
+from daco.validation import Bools, Float32s
 
 ORDINARY = 1.3
 """Deviations above the normals below which a view is called ordinary: nine of ten normals are."""
@@ -56,24 +56,24 @@ class Verdict:
     score, threshold : float
         Higher is more anomalous, above the threshold of its domain weights anomalous. For several
         windows it is the mean of those that `ScoreOptions.aggregate` selects.
-    p_value : float
-        About the share of normals that score as high.
-    alarm, state : bool, str
-        The state is ``normal`` or ``anomalous``, which is an alarm, or the reason why the score
-        does not decide: ``off``, ``out of range`` or ``recorder fault``.
+    p_value, oddness : float
+        About the share of normals that score as high, and ``log(p) / log(rate)``: 1 at the
+        threshold, 2 where p is the square of the false-alarm rate.
+    anomalous, state : bool, str
+        The state is ``normal`` or ``anomalous``, or the reason why the score does not decide:
+        ``off``, ``out of range`` or ``recorder fault``.
     domain_weights : dict
         How strongly the clip belongs to each domain.
     nearest, nearest_distance : str, float
         The normal that is most similar to the most anomalous window, and its cosine distance.
     reasons : tuple of str
-        What to know before trusting the score. Each reason starts with a code and a colon:
-        ``silent``, ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the
-        ranges of the normals), ``score`` (it is anomalous as well); ``far`` (from every normal);
-        ``views`` (which views of the sound are unusual).
-    seconds : float or None
-        Length of the recording, if it is known.
-    windows, worst_window : int, float or None
-        Number of windows, and the start of the most anomalous one in seconds, if there are several.
+        What to know before trusting the score. Each starts with a code and a colon: ``silent``,
+        ``clipped``, ``short``, ``long``, ``rate``; ``off``, ``range`` (outside the ranges of the
+        normals), ``score`` (it is anomalous as well); ``far`` (from every normal); ``views`` (which
+        views of the sound are unusual).
+    seconds, windows, worst_window : float or None, int, float or None
+        Length of the recording, number of windows, and the start of the most anomalous one in
+        seconds, where they are known.
     model_sha256, basis : str
         Hash of the model, and the origin of its reference scores in words.
     views : dict
@@ -86,7 +86,8 @@ class Verdict:
     machine: str
     score: float
     p_value: float
-    alarm: bool
+    oddness: float
+    anomalous: bool
     threshold: float
     domain_weights: dict[str, float]
     nearest: str
@@ -152,16 +153,8 @@ def judge(
 ) -> Verdict:
     """Decode, embed and score a recording; one that cannot be used raises an `AudioError`.
 
-    Parameters
-    ----------
-    model, listener : MachineModel, Listener
-        A model, and a listener of ``model.frontend``.
-    source : Path, bytes or binary stream
-        The recording.
-    name : str
-        The name of the recording in the verdict.
-    options, limits : ScoreOptions, AudioLimits, optional
-        How a long recording is divided into windows, and the largest one to decode.
+    The listener is one of ``model.frontend``, the source a path, bytes or a binary stream, and
+    `name` that of the verdict. Recordings above the `limits` are not decoded.
     """
     options = options or ScoreOptions()
     parse_aggregate(options.aggregate)
@@ -178,34 +171,23 @@ def verdict_of(
 ) -> Verdict:
     """The verdict on a recording that was embedded."""
     usual = (model.ranges or {}).get("sample_rates", ())
-    return _verdict(
-        model,
-        model.score(recording.embeddings),
-        np.arange(len(recording.embeddings)),
-        name,
-        parse_aggregate(aggregate),
-        recording.levels,
-        reasons=(*recording.reasons, *rate_reasons(recording.sample_rate, usual, model.frontend)),
-        seconds=recording.seconds,
-        starts=recording.starts,
+    reasons = (
+        *recording.reasons,
+        *rate_reasons(recording.sample_rate, usual, model.frontend),
     )
+    scored, count = model.score(recording.embeddings), parse_aggregate(aggregate)
+    verdict, worst = _verdict(model, scored, name, count, recording.levels, reasons)
+    start = float(recording.starts[worst]) if len(scored) > 1 else None
+    return replace(verdict, seconds=recording.seconds, worst_window=start)
 
 
 def judge_embeddings(
     model: MachineModel, X: ArrayLike, names: Sequence[str], levels: Float32s | None = None
 ) -> Iterator[Verdict]:
-    """Judge clips by their embeddings, and yield the verdict on each.
+    """Judge clips by their embeddings (n, D), and yield the verdict on each.
 
-    Parameters
-    ----------
-    model : MachineModel
-    X : (n, D)
-        One embedding per clip.
-    names : n texts
-        Names of the clips in the verdicts.
-    levels : (n, Q) float32, optional
-        Sound levels of the clips (:func:`daco.backbones.levels.sound_levels`). With them, the
-        verdict also tells whether the machine is off or out of range.
+    With sound levels (n, Q) of the clips (:func:`daco.backbones.levels.sound_levels`), the verdict
+    also tells whether the machine is off or out of range.
 
     Examples
     --------
@@ -214,24 +196,19 @@ def judge_embeddings(
     >>> from daco.detector.verdict import judge_embeddings
     >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     >>> model = MachineModel.fit(X, machine="press")
-    >>> for verdict in judge_embeddings(model, [X[0], -X[0]], ["a", "b"]):
-    ...     print(verdict.state, verdict.reasons[-1:])
-    normal ()
-    anomalous ('views: embedding: 4.9 deviations above the normals',)
+    >>> [verdict.state for verdict in judge_embeddings(model, [X[0], -X[0]], ["a", "b"])]
+    ['normal', 'anomalous']
     """
     scored = model.score(X)
     for row, name in enumerate(names):
-        rows = np.array([row])
+        rows = slice(row, row + 1)
         level = None if levels is None else levels[rows]
-        yield _verdict(model, scored, rows, name, 1, level)
+        yield _verdict(model, scored.take(rows), name, 1, level)[0]
 
 
 def parse_aggregate(text: str) -> int | None:
     """How many of the most anomalous windows count; None for all.
 
-    Examples
-    --------
-    >>> from daco.detector.verdict import parse_aggregate
     >>> parse_aggregate("max"), parse_aggregate("top3"), parse_aggregate("mean")
     (1, 3, None)
     """
@@ -261,33 +238,31 @@ def views_in_words(views: dict[str, float]) -> str:
 
 def _verdict(
     model: MachineModel,
-    scored: ClipVerdicts,
-    rows: Any,
+    windows: ClipVerdicts,
     name: str,
     count: int | None,
     levels: Float32s | None,
     reasons: tuple[str, ...] = (),
-    seconds: float | None = None,
-    starts: Float64s | None = None,
-) -> Verdict:
-    """The verdict on a recording whose windows are some rows of `scored`."""
-    state, why, can_be_judged = _state_by_sound(model, reasons, levels, len(rows), count)
-    candidates = rows[can_be_judged] if can_be_judged.any() else rows
-    order = candidates[np.argsort(-scored.scores[candidates], kind="stable")]
-    worst, taken = order[0], order if count is None else order[:count]
-    weights = scored.weights[taken].mean(axis=0)
-    if len(taken) == 1:
-        score, p_value = float(scored.scores[worst]), float(scored.p_values[worst])
-    else:
-        score = float(scored.scores[taken].mean())
+) -> tuple[Verdict, int]:
+    """The verdict on a recording by its windows, and the most anomalous of these."""
+    state, why, can_be_judged = _state_by_sound(model, reasons, levels, len(windows), count)
+    rows = np.flatnonzero(can_be_judged if can_be_judged.any() else ~can_be_judged)
+    order = rows[np.argsort(-windows.scores[rows], kind="stable")]
+    worst, taken = int(order[0]), order[:count]
+    weights = windows.weights[taken].mean(axis=0)
+    score, p_value = float(windows.scores[worst]), float(windows.p_values[worst])
+    if len(taken) > 1:
+        score = float(windows.scores[taken].mean())
         p_value = float(model.reference.p_values(score, weights))
-    smallest = float(model.reference.smallest(weights))
-    by_view = [] if scored.by_view is None else scored.by_view[taken].mean(axis=0).tolist()
-    views = dict(zip(model.view_names, by_view, strict=False))
-    is_above = bool(is_anomalous(p_value, model.false_alarm_rate))
-    distance = float(scored.distance[worst])
+    smallest, rate = float(model.reference.smallest(weights)), model.false_alarm_rate
+    views = {}
+    if windows.by_view is not None:
+        by_view = windows.by_view[taken].mean(axis=0).tolist()
+        views = dict(zip(model.view_names, by_view, strict=True))
+    is_above = bool(is_anomalous(p_value, rate))
+    distance = float(windows.distance[worst])
     reasons = (*reasons, *why)
-    if scored.far[worst]:
+    if windows.far[worst]:
         reach = f"than any of them is ({model.reach:.3g})"
         reasons = (*reasons, f"far: farther from every normal ({distance:.3g}) {reach}")
     if views and (is_above or max(views.values()) >= STANDS_OUT):
@@ -296,20 +271,21 @@ def _verdict(
         state = ANOMALOUS
     elif is_above and state == OUT_OF_RANGE:
         reasons = (*reasons, f"score: anomalous as well, p {p_value:.2g}")
-    return Verdict(
+    verdict = Verdict(
         name=name,
         machine=model.machine,
         score=score,
         p_value=p_value,
-        alarm=state == ANOMALOUS,
-        threshold=model.reference.threshold(weights, model.false_alarm_rate),
+        oddness=oddness(p_value, rate),
+        anomalous=state == ANOMALOUS,
+        threshold=model.reference.threshold(weights, rate),
         domain_weights=dict(zip(model.domains, weights.tolist(), strict=True)),
-        nearest=model.clip_names[scored.nearest[worst]],
+        nearest=model.clip_names[windows.nearest[worst]],
         nearest_distance=distance,
         reasons=reasons,
-        seconds=seconds,
-        windows=len(rows),
-        worst_window=float(starts[worst]) if starts is not None and len(rows) > 1 else None,
+        seconds=None,
+        windows=len(windows),
+        worst_window=None,
         model_sha256=model.sha256,
         basis=model.basis_sentence,
         state=state,
@@ -317,6 +293,7 @@ def _verdict(
         extrapolated=p_value < smallest * (1 - ROUNDING),
         supported_rate=smallest,
     )
+    return verdict, worst
 
 
 def _state_by_sound(

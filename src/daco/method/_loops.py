@@ -51,11 +51,11 @@ def member_sums(distance, index, member, orders, n_outside, sums, first, short):
 
 
 @_compiled
-def lower_minima(block, members, domain_of, divisors, subtrahends, domain, ratio, difference):  # type: ignore[no-untyped-def]
+def lower_minima(block, members, domain_of, densities, divides, domain, least):  # type: ignore[no-untyped-def]
     """Lower running minima by the rows of a block of distances; its columns are the clips.
 
-    For each subset s and member j: ``domain[s, g]`` by ``d``, ``ratio[s, v]`` by
-    ``d / divisors[s, v, j]`` and ``difference[s, v]`` by ``d - subtrahends[s, v, j]``.
+    For each subset s and member j: ``domain[s, g]`` by ``d``, and ``least[s, v]`` by
+    ``d / densities[s, v, j]`` where v divides, else by ``d - densities[s, v, j]``.
     """
     n_rows, n_columns = block.shape
     for s in range(len(members)):
@@ -67,18 +67,17 @@ def lower_minima(block, members, domain_of, divisors, subtrahends, domain, ratio
             nearest = domain[s, domain_of[j]]
             for i in range(n_columns):
                 nearest[i] = row[i] if row[i] < nearest[i] else nearest[i]
-            for v in range(ratio.shape[1]):
-                density = divisors[s, v, j]
-                best = ratio[s, v]
-                for i in range(n_columns):
-                    value = row[i] / density
-                    best[i] = value if value < best[i] else best[i]
-            for v in range(difference.shape[1]):
-                density = subtrahends[s, v, j]
-                best = difference[s, v]
-                for i in range(n_columns):
-                    value = row[i] - density
-                    best[i] = value if value < best[i] else best[i]
+            for v in range(len(divides)):
+                density = densities[s, v, j]
+                best = least[s, v]
+                if divides[v]:
+                    for i in range(n_columns):
+                        value = row[i] / density
+                        best[i] = value if value < best[i] else best[i]
+                else:
+                    for i in range(n_columns):
+                        value = row[i] - density
+                        best[i] = value if value < best[i] else best[i]
 
 
 @_compiled

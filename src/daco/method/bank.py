@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,29 +16,26 @@ from daco.method.criterion import (
     CHOICE_SPLITS,
     Balance,
     Seed,
+    balance_of_halves,
     held_out_halves,
     require_halves,
 )
 from daco.method.distances import MEMORY_BUDGET, cosine_distances, unit_rows
-from daco.method.domains import oracle_weights, separability
+from daco.method.domains import oracle_weights
 from daco.method.engine import (
     BankScores,
+    Block,
     ClipScores,
     Plan,
-    ViewScores,
-    grid_scores,
-    joined,
-    nearest_normals,
     paper_weights,
     refuse_oracle,
     require_clips,
 )
 from daco.method.external import ExternalScorers
-from daco.method.halves import balance_of_halves
 from daco.method.scores import BankView
 from daco.method.siblings import hide_siblings
 from daco.text import html_table
-from daco.validation import Float64s, Floats, Indices, encode_domains, match_domains
+from daco.validation import Float64s, Floats, encode_domains, match_domains
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
 Domains = Sequence[Hashable] | NDArray[Any]
@@ -69,9 +66,6 @@ class NormalBank:
         The sign of detectors whose class does not tell (:mod:`daco.method.external`).
     random_state, n_jobs : int
         Seed of the folds in which detectors score the normals, and processes that fit them.
-    memory_budget : int
-        Bytes that the N x N distances may take, 256 MiB by default. Those of a larger bank are
-        computed block by block, more than once.
 
     Attributes
     ----------
@@ -104,23 +98,18 @@ class NormalBank:
         scorer_higher_is_anomalous: bool | None = None,
         random_state: int = 0,
         n_jobs: int | None = None,
-        memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         rows, self.views = join_views(X, views)
-        if not isinstance(memory_budget, int | np.integer) or memory_budget < 0:
-            raise InputError(f"memory_budget must be a number of bytes. Got {memory_budget!r}.")
         self.domains, self.clip_domains = encode_domains(domains, len(rows))
         # Clips are kept grouped by domain, so that a domain is a slice everywhere below.
         self._order = np.argsort(self.clip_domains, kind="stable")
-        self._codes = self.clip_domains[self._order]
         sizes = np.bincount(self.clip_domains, minlength=len(self.domains))
         self._starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        budget = memory_budget // len(self.views.names)
+        budget = MEMORY_BUDGET // len(self.views.names)
         self._banks = [
             BankView(unit_rows(part, self._order), self._starts, budget)
             for part in self.views.split(rows)
         ]
-        self._plans: dict[tuple[Any, ...], Plan] = {}
         self._external = ExternalScorers(
             scorers or {},
             scorer_higher_is_anomalous,
@@ -131,7 +120,8 @@ class NormalBank:
             seed=random_state,
             n_jobs=n_jobs,
         )
-        self._scores = BankScores(self._banks, self._external)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._scores = BankScores(self._banks, self._external, self._order)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -145,11 +135,6 @@ class NormalBank:
 
     def _repr_html_(self) -> str:
         return html_table(repr(self), ["domain", "clips"], self.domain_sizes.items())
-
-    @property
-    def dim(self) -> int:
-        """Number of features of a clip, in all views together."""
-        return self.views.dim
 
     @property
     def domain_sizes(self) -> dict[Any, int]:
@@ -179,13 +164,10 @@ class NormalBank:
         plan = self._plan(grid)
         query = self._query(X)[: plan.n_views(len(self._banks))]
         oracle = self._oracle(plan.configs, domains, len(query[0]))
-        external = self._external_scores(plan, X, scores)
         parts = []
-        for rows in self._blocks(len(query[0])):
-            distances = self._distances(query, rows)
+        for rows, block in self._blocks(query, self._against(plan, X, scores)):
             true = None if oracle is None else oracle[:, :, rows]
-            values = {base: each[rows] for base, each in external.items()}
-            parts.append(self._scores.grid_scores(plan, distances, values, true)[0][:, 0])
+            parts.append(self._scores.grid(plan, block, true)[0][:, 0])
         return np.concatenate(parts, axis=1).T
 
     def examine(self, X: Clips, config: str | ScoreConfig) -> ClipScores:
@@ -195,13 +177,8 @@ class NormalBank:
         """
         plan = self._plan(config)
         refuse_oracle(plan.configs)
-        query = self._query(X)
-        external = self._external_scores(plan, X)
-        parts = []
-        for rows in self._blocks(len(query[0])):
-            values = {base: each[rows] for base, each in external.items()}
-            parts.append(self._scores.examined(plan, self._distances(query, rows), values))
-        return self._in_given_order(parts)
+        blocks = self._blocks(self._query(X), self._against(plan, X))
+        return self._scores.examined(plan, (block for _, block in blocks))
 
     def examine_normals(
         self,
@@ -211,77 +188,28 @@ class NormalBank:
     ) -> ClipScores:
         """Compute scores of the bank's own clips as if they were new, in the order of X.
 
-        From each clip the clip itself is hidden and its recording session or, where that is not
-        known, its likely siblings (:func:`daco.method.siblings.hide_siblings`).
-
-        Parameters
-        ----------
-        config : str or ScoreConfig
-        siblings : "auto" or int
-            ``"auto"`` finds them by distance; a number hides as many nearest clips.
-        sessions : N texts, optional
-            The session of each clip, ``""`` where it is not known.
+        From each clip the clip itself is hidden and its recording session or, where that is ``""``,
+        its likely siblings: ``"auto"`` finds them by distance, a number hides as many nearest clips
+        (:func:`daco.method.siblings.hide_siblings`).
         """
         plan = self._plan(config, leave_out=True)
-        parts = [
-            self._scores.examined(plan, distances, values, hidden)
-            for distances, values, hidden in self._as_new(plan, siblings, sessions)
-        ]
-        return self._in_given_order(parts).take(np.argsort(self._order))
+        clips = self._scores.examined(plan, self._own_blocks(plan, siblings, sessions))
+        return clips.take(np.argsort(self._order))
 
     def score_normals(
         self, grid: Grid, siblings: str | int = "auto", sessions: Sequence[str] = ()
     ) -> Float64s:
         """Return the scores of `examine_normals` for many configurations, (N, len(grid))."""
         plan = self._plan(grid, leave_out=True)
-        grouped = [
-            self._scores.grid_scores(plan, distances, values, left_out=True)[0][:, 0].T
-            for distances, values, _ in self._as_new(plan, siblings, sessions)
-        ]
-        scores = np.empty((len(self), len(plan.configs)))
-        scores[self._order] = np.concatenate(grouped)
-        return scores
-
-    def _as_new(
-        self, plan: Plan, siblings: str | int, sessions: Sequence[str]
-    ) -> Iterator[tuple[list[Floats], dict[Base, Float64s], Indices]]:
-        """Distances by view, external scores and number of hidden siblings, in blocks of clips.
-
-        A clip is infinitely far from itself and from its siblings.
-        """
-        refuse_oracle(plan.configs)
-        names = np.array(sessions if len(sessions) else [""] * len(self))[self._order]
-        groups = [name or f"clip {row}" for row, name in enumerate(sessions)] or None
-        external = {
-            base: self._external.within(base.label, groups=groups)[0] for base in plan.external
-        }
-        for rows in self._blocks(len(self)):
-            clips = np.arange(rows.start, rows.stop)
-            distances, hidden = [], np.zeros(len(clips), np.intp)
-            for bank in self._banks:
-                to_normals = bank.distances.rows(clips)
-                of_view = hide_siblings(to_normals, clips, self._starts, siblings, names)
-                hidden = np.maximum(hidden, of_view)
-                distances.append(to_normals.T)
-            yield distances, {base: each[rows] for base, each in external.items()}, hidden
+        blocks = self._own_blocks(plan, siblings, sessions)
+        parts = [self._scores.grid(plan, block)[0][:, 0] for block in blocks]
+        return self._as_given(np.concatenate(parts, axis=1).T)
 
     def leave_one_out(self, grid: Grid) -> Float64s:
         """Score each clip of the bank by all the others, (N, len(grid))."""
         plan = self._plan(grid, leave_out=True)
-        views = self._scores.own_views(plan)
-        oracle = oracle_weights(self._codes, len(self.domains))[None]
-        grouped = grid_scores(plan, views, self._scores.blend_supports(plan), oracle)[0][:, 0]
-        scores = np.empty(grouped.T.shape)
-        scores[self._order] = grouped.T
-        return scores
-
-    def nearest(self, X: Clips) -> tuple[Indices, Float64s]:
-        """Find the row of the most similar normal of each clip, (n,), and its distance, (n,)."""
-        query = self._query(X)[:1]
-        blocks = self._blocks(len(query[0]))
-        parts = [nearest_normals(self._distances(query, rows)[0]) for rows in blocks]
-        index, distance = map(np.concatenate, zip(*parts, strict=True))
-        return self._order[index], distance.astype(np.float64)
+        oracle = oracle_weights(np.sort(self.clip_domains), len(self.domains))[None]
+        return self._as_given(self._scores.leave_one_out(plan, oracle).T)
 
     def domain_weights(self, X: Clips, config: str | ScoreConfig = PAPER_CONFIG) -> Float64s:
         """Compute the paper's weights of the domains of each clip, (n, G); rows sum to 1."""
@@ -290,24 +218,19 @@ class NormalBank:
             raise InputError(f"{parsed.name!r} assigns no domains. Use a 'soft' or 'hard' one.")
         plan = self._plan(parsed)
         query = self._query(X)[: plan.n_views(len(self._banks))]
-        parts = []
-        for rows in self._blocks(len(query[0])):
-            views = [
-                ViewScores(
-                    {},
-                    self._scores.support(v, plan.bases(v)[1]),
-                    self._banks[v].domain_distances(distances)[None],
-                )
-                for v, distances in enumerate(self._distances(query, rows))
-            ]
-            parts.append(paper_weights(parsed, views)[0].T)
-        return np.concatenate(parts)
+        blocks = self._blocks(query, self._against(plan, X))
+        weights = [paper_weights(parsed, self._scores.views(plan, block)) for _, block in blocks]
+        return np.concatenate(weights, axis=2)[0].T
 
     def separability(self) -> float:
-        """Compute how well domains can be told apart: 0.5 if two look alike, 1 if never mixed."""
+        """Compute how well domains can be told apart: 0.5 if two look alike, 1 if never mixed.
+
+        It is the share of clips whose nearest other clip is of their domain, mean over domains.
+        """
         if len(self) < 2:
             raise NotEnoughClipsError("Separability needs 2 clips. The bank has 1.")
-        return separability(self._banks[0].own_domain_distances(), self._codes)
+        right = self._banks[0].own_domain_distances().argmin(axis=0) == np.sort(self.clip_domains)
+        return float(np.mean([right[a:b].mean() for a, b in pairwise(self._starts)]))
 
     def balance(self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0) -> Float64s:
         """Compute the label-free criterion of each configuration, (len(grid),); small is balanced.
@@ -325,29 +248,14 @@ class NormalBank:
         seed: Seed = 0,
         sessions: Sequence[str] = (),
         n_resamples: int = 0,
+        with_uniformity: bool = False,
     ) -> Balance:
-        """Compute the criterion in integers, as a `Balance`, for comparisons without rounding.
+        """Compute the criterion of every split, as a `Balance`.
 
         `sessions` has the recording session of each clip, ``""`` if unknown; they are held out
-        whole. `n_resamples` adds the criterion of resampled splits and clips.
+        whole. `n_resamples` adds the criterion of resampled splits and clips, and
+        `with_uniformity` how far held-out quantiles are from uniform.
         """
-        return self._balance(grid, n_splits, seed, sessions, n_resamples)[0]
-
-    def balance_and_uniformity(
-        self, grid: Grid, n_splits: int = CHOICE_SPLITS, seed: Seed = 0, n_resamples: int = 0
-    ) -> tuple[Balance, Float64s]:
-        """Compute the criterion, and the KS distance of held-out quantiles from uniform, or nan."""
-        return self._balance(grid, n_splits, seed, (), n_resamples, with_uniformity=True)
-
-    def _balance(
-        self,
-        grid: Grid,
-        n_splits: int,
-        seed: Seed,
-        sessions: Sequence[str],
-        n_resamples: int,
-        with_uniformity: bool = False,
-    ) -> tuple[Balance, Float64s]:
         configs = parse_grid(grid)
         refuse_oracle(configs)
         require_halves(self.domain_sizes)
@@ -355,12 +263,11 @@ class NormalBank:
         left = int((sizes - sizes // 2).sum())
         require_clips(configs, len(self), left)
         ordered = [sessions[row] for row in self._order] if len(sessions) else ()
-        held = held_out_halves(sizes.tolist(), n_splits, seed, ordered)
         return balance_of_halves(
             self._banks,
             self._external,
-            Plan.of(configs, left),
-            held,
+            Plan(configs, left),
+            held_out_halves(sizes.tolist(), n_splits, seed, ordered),
             n_resamples=n_resamples,
             seed=seed,
             with_uniformity=with_uniformity,
@@ -373,7 +280,7 @@ class NormalBank:
             return self._plans[grid, leave_out]
         configs = parse_grid(grid)
         require_clips(configs, len(self), len(self) if leave_out else None)
-        plan = Plan.of(configs, len(self))
+        plan = Plan(configs, len(self))
         if alone:
             self._plans[grid, leave_out] = plan
         return plan
@@ -385,27 +292,53 @@ class NormalBank:
         rows = rows.astype(np.result_type(rows, dtype), copy=False)  # so that nothing overflows
         return [unit_rows(part).astype(dtype, copy=False) for part in self.views.split(rows)]
 
-    def _blocks(self, n: int) -> Iterator[slice]:
-        """Parts of n clips whose distances to the bank are computed at once."""
+    def _against(
+        self, plan: Plan, X: Clips, scores: Mapping[str, ArrayLike] | None = None
+    ) -> dict[Base, Float64s]:
+        """The external scores of new clips."""
+        return {base: self._external.against(base.label, X, scores) for base in plan.external}
+
+    def _blocks(
+        self, query: Sequence[Floats], external: Mapping[Base, Float64s]
+    ) -> Iterator[tuple[slice, Block]]:
+        """New clips, as many at once as the memory allows, in as many views as are given."""
+        for rows in self._parts(len(query[0])):
+            pairs = zip(self._banks, query, strict=False)
+            distances = [cosine_distances(bank.unit, clips[rows]) for bank, clips in pairs]
+            yield rows, Block(distances, {base: each[rows] for base, each in external.items()})
+
+    def _own_blocks(
+        self, plan: Plan, siblings: str | int, sessions: Sequence[str]
+    ) -> Iterator[Block]:
+        """The clips of the bank, each infinitely far from itself and from its siblings."""
+        refuse_oracle(plan.configs)
+        names = np.array(sessions if len(sessions) else [""] * len(self))[self._order]
+        groups = [name or f"clip {row}" for row, name in enumerate(sessions)] or None
+        external = {
+            base: self._external.within(base.label, groups=groups)[0] for base in plan.external
+        }
+        for rows in self._parts(len(self)):
+            clips = np.arange(rows.start, rows.stop)
+            distances, hidden = [], np.zeros(len(clips), np.intp)
+            for bank in self._banks:
+                to_normals = bank.distances.rows(clips)
+                of_view = hide_siblings(to_normals, clips, self._starts, siblings, names)
+                hidden = np.maximum(hidden, of_view)
+                distances.append(to_normals.T)
+            values = {base: each[rows] for base, each in external.items()}
+            yield Block(distances, values, hidden)
+
+    def _parts(self, n: int) -> Iterator[slice]:
         unit = self._banks[0].unit
         step = max(1, _QUERY_BYTES // (unit.itemsize * len(unit)))
         for start in range(0, n, step):
             yield slice(start, min(start + step, n))
 
-    def _distances(self, query: Sequence[Floats], rows: slice) -> list[Floats]:
-        """Distances (N, n) of some clips to the normals, in as many views as are given."""
-        pairs = zip(self._banks, query, strict=False)
-        return [cosine_distances(bank.unit, clips[rows]) for bank, clips in pairs]
-
-    def _in_given_order(self, parts: Sequence[ClipScores]) -> ClipScores:
-        """All clips, whose nearest normals are rows of the bank as it was given."""
-        clips = parts[0] if len(parts) == 1 else joined(parts)
-        return replace(clips, nearest=self._order[clips.nearest])
-
-    def _external_scores(
-        self, plan: Plan, X: Clips, scores: Mapping[str, ArrayLike] | None = None
-    ) -> dict[Base, Float64s]:
-        return {base: self._external.against(base.label, X, scores) for base in plan.external}
+    def _as_given(self, grouped: Float64s) -> Float64s:
+        """Rows in the order of X."""
+        given = np.empty_like(grouped)
+        given[self._order] = grouped
+        return given
 
     def _oracle(
         self, configs: Sequence[ScoreConfig], domains: Domains | None, n: int

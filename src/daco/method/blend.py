@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from daco.method.calibration import Support, median
 from daco.method.config import BLEND_MEMBERS, Base
 from daco.method.scores import clips_needed
 from daco.validation import Float64s, Floats
@@ -33,22 +34,25 @@ def blend_members(n_clips: int) -> tuple[Base, ...]:
     return tuple(base for base in BLEND_MEMBERS if clips_needed(base) <= n_clips)
 
 
+def view_blend(scores: Sequence[Floats], supports: Sequence[Support]) -> Float64s:
+    """Mean normal score (S, n) over the members of a view.
+
+    Members without a scale do not count, unless all are like that.
+    """
+    ascending = [support.pooled for support in supports]
+    normal = [normal_scores(row, each) for row, each in zip(ascending, scores, strict=True)]
+    counts = np.array([row[:, -1] > median(row)[:, 0] for row in ascending])
+    counts |= ~counts.any(axis=0)
+    weighted = np.array(normal) * counts[:, :, None]
+    return weighted.sum(axis=0) / counts.sum(axis=0)[:, None]
+
+
 def normal_scores(ascending: Floats, scores: Floats) -> Float64s:
-    """Scale scores by those of the normals: 0 is their median, 1 a standard deviation.
+    """Scale scores (S, n) by those of the normals (S, N): 0 is the median, 1 a standard deviation.
 
-    A score has the normal quantile of its mid-rank. Above the largest it rises further, by up to
-    `TAIL_LIMIT`. Scores of normals without a scale, whose median is the largest, give 0.
-
-    Parameters
-    ----------
-    ascending : (S, N)
-        Leave-one-out scores of the normals in ascending order, for each of S banks.
-    scores : (S, n)
-        Scores of the clips.
-
-    Returns
-    -------
-    (S, n) float64
+    A score has the normal quantile of its mid-rank among the ascending scores of the normals. Above
+    the largest it rises further, by up to `TAIL_LIMIT`. Scores of normals without a scale, whose
+    median is the largest, give 0.
 
     Examples
     --------
@@ -57,36 +61,17 @@ def normal_scores(ascending: Floats, scores: Floats) -> Float64s:
     >>> normal_scores(np.array([[1.0, 2.0, 3.0]]), np.array([[2.0, 2.5, 4.0]])).round(2)
     array([[0.  , 0.32, 2.05]])
     """
-    n = ascending.shape[1]
-    quantiles = _quantiles(n)
+    quantiles = _quantiles(ascending.shape[1])
     result = np.empty(scores.shape)
     for row, values, into in zip(ascending, scores, result, strict=True):
         into[:] = quantiles[row.searchsorted(values) + row.searchsorted(values, "right")]
     largest = ascending[:, -1:].astype(np.float64)
-    scale = largest - _median(ascending)
+    scale = largest - median(ascending)
     excess = np.maximum(scores - largest, 0)
     tail = excess / np.where(scale > 0, scale, 1)
     tail = TAIL_LIMIT * tail / (TAIL_LIMIT + tail)
     no_scale = np.where(excess > 0, TAIL_LIMIT, 0.0)
     return np.where(scale > 0, result + tail, no_scale)
-
-
-def view_mean(normal: Sequence[Float64s], ascending: Sequence[Floats]) -> Float64s:
-    """Mean (S, n) over the members of a view, of the normal scores (S, n) of each.
-
-    Members without a scale do not count, unless all are like that.
-    """
-    counts = np.array([row[:, -1] > _median(row)[:, 0] for row in ascending])
-    counts |= ~counts.any(axis=0)
-    weighted = np.array(normal) * counts[:, :, None]
-    return weighted.sum(axis=0) / counts.sum(axis=0)[:, None]
-
-
-def _median(ascending: Floats) -> Float64s:
-    """(S, 1)."""
-    n = ascending.shape[1]
-    middle = ascending[:, (n - 1) // 2, None] + ascending[:, n // 2, None].astype(np.float64)
-    return middle / 2
 
 
 @lru_cache(maxsize=8)

@@ -23,6 +23,7 @@ negative.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -47,13 +48,10 @@ _NEVER_NEGATIVE = ("knn", "ldn-ratio")
 _STRENGTHS = (0, 10, 30, 100, 300)
 _LABEL = r"[A-Za-z][A-Za-z0-9_.]*"
 # Digits are counted because int() refuses thousands of them in words of its own.
-_CODES = (
-    (re.compile(r"k([1-9]\d{0,8})"), "knn"),
-    (re.compile(r"ldnK([1-9]\d{0,8})"), "ldn-ratio"),
-    (re.compile(r"(ldn-ratio|ldn-diff|ldn-mean|varmin)-K([1-9]\d{0,8})"), ""),
+_BASE = re.compile(
+    r"(?P<short>k|ldnK|(?P<scorer>ldn-ratio|ldn-diff|ldn-mean|varmin)-K)(?P<k>[1-9]\d{0,8})"
+    rf"|ext-(?P<external>{_LABEL})|blend(?P<blended>(?:\+{_LABEL})*)"
 )
-_BLEND = re.compile(rf"blend((?:\+{_LABEL})*)")
-_EXTERNAL = re.compile(rf"ext-({_LABEL})")
 _CALIBRATED = re.compile(
     r"(?:(conf)-(soft|hard|oracle)-m(0|[1-9]\d{0,308}|\d{1,308}\.\d{1,400})"
     r"|(ratio|zscore)-(soft|hard|oracle))"
@@ -65,20 +63,8 @@ _CALIBRATED = re.compile(
 class Base:
     """A score before any calibration; configurations that differ in calibration only share it.
 
-    Parameters
-    ----------
-    scorer : str
-        One of `SCORERS`.
-    k : int
-        Number of neighbours, ``k`` or ``K`` in names; 0 for scorers without one.
-    label : str
-        The external scorer of ``ext``, or those of a blend, joined by ``+``.
-
-    Examples
-    --------
-    >>> from daco.method.config import Base
-    >>> Base("varmin", 4).name, Base("knn", 1).name, Base("knn", 1).code
-    ('varmin-K4', 'raw-k1', 'k1')
+    The scorer is one of `SCORERS`, and k 0 for those without neighbours. The label is that of the
+    external scorer of ``ext``, or those of a blend, joined by ``+``.
     """
 
     scorer: str
@@ -117,7 +103,7 @@ class Base:
 
     @cached_property
     def is_blend(self) -> bool:
-        """Whether it is a mean over members and views."""
+        """Whether it is a blend."""
         return self.scorer == "blend"
 
     @property
@@ -156,15 +142,16 @@ BLEND_MEMBERS = (
 
 def parse_base(code: str) -> Base | None:
     """Parse the code of a base score; return None for others."""
-    for pattern, scorer in _CODES:
-        if match := pattern.fullmatch(code):
-            return Base(scorer or match[1], int(match[match.lastindex or 1]))
-    if match := _EXTERNAL.fullmatch(code):
-        return Base("ext", label=match[1])
-    if match := _BLEND.fullmatch(code):
-        labels = match[1].removeprefix("+").split("+") if match[1] else []
-        return Base("blend", label="+".join(labels)) if len(set(labels)) == len(labels) else None
-    return None
+    match = _BASE.fullmatch(code)
+    if match is None:
+        return None
+    if match["k"]:
+        short = {"k": "knn", "ldnK": "ldn-ratio"}
+        return Base(match["scorer"] or short[match["short"]], int(match["k"]))
+    if match["external"]:
+        return Base("ext", label=match["external"])
+    labels = match["blended"].removeprefix("+").split("+")
+    return Base("blend", label="+".join(labels)) if len(set(labels)) == len(labels) else None
 
 
 @dataclass(frozen=True)
@@ -271,14 +258,7 @@ class ScoreConfig:
 
 
 def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list[ScoreConfig]:
-    """Parse the names of one or several configurations, in order; each may occur once.
-
-    Examples
-    --------
-    >>> from daco.method.config import parse_grid
-    >>> [config.family for config in parse_grid(["raw-k1", "ldn-diff-K1"])]
-    ['raw', 'ldn-diff']
-    """
+    """Parse the names of one or several configurations, in order; each may occur once."""
     if isinstance(configs, str | ScoreConfig):
         return [ScoreConfig.parse(configs)]
     if not isinstance(configs, Iterable):
@@ -286,11 +266,9 @@ def parse_grid(configs: str | ScoreConfig | Iterable[str | ScoreConfig]) -> list
     grid = [ScoreConfig.parse(config) for config in configs]
     if not grid:
         raise ConfigError("The grid is empty. Give at least one configuration name.")
-    seen: set[ScoreConfig] = set()
-    for config in grid:
-        if config in seen:
-            raise ConfigError(f"The grid names {config.name!r} twice. Remove one of them.")
-        seen.add(config)
+    twice = [config.name for config, count in Counter(grid).items() if count > 1]
+    if twice:
+        raise ConfigError(f"The grid names {twice[0]!r} twice. Remove one of them.")
     return grid
 
 
@@ -319,33 +297,15 @@ def paper_grid(size: int = 51) -> list[ScoreConfig]:
     return list(_paper_grid()[:size])
 
 
-def blind_pool(size: int = 9) -> list[ScoreConfig]:
-    """List the 9 configurations among which the paper chooses without labels: k=1, soft weights.
-
-    The first 7 are without local density normalisation.
-
-    Examples
-    --------
-    >>> from daco.method.config import blind_pool
-    >>> [str(config) for config in blind_pool()[:2]]
-    ['raw-k1', 'conf-soft-m0-k1']
-    """
-    if size not in (7, 9):
-        raise ConfigError(f"The 'size' parameter of blind_pool must be 7 or 9. Got {size!r}.")
+def blind_pool() -> list[ScoreConfig]:
+    """List the 9 configurations among which the paper chooses without labels: k=1, soft weights."""
     names = ["raw-k1", *(f"conf-soft-m{m}-k1" for m in _STRENGTHS), "ratio-soft-k1"]
     names += ["ldn-ratio-K1", "conf-soft-m0-ldnK1"]
-    return [ScoreConfig.parse(name) for name in names[:size]]
+    return [ScoreConfig.parse(name) for name in names]
 
 
 def calibrations_of(base: Base) -> list[ScoreConfig]:
-    """List the candidates of a base score: as it is, and calibrated with soft weights.
-
-    Examples
-    --------
-    >>> from daco.method.config import Base, calibrations_of
-    >>> [str(config) for config in calibrations_of(Base("ext", label="iforest"))][:3]
-    ['ext-iforest', 'conf-soft-m0-ext-iforest', 'conf-soft-m10-ext-iforest']
-    """
+    """List the candidates of a base score: as it is, and calibrated with soft weights."""
     plain = ScoreConfig(base.scorer, base.k, label=base.label)
     quantiles = [replace(plain, assignment="soft", m=m) for m in _STRENGTHS]
     return [plain, *quantiles, replace(plain, calibration="zscore", assignment="soft")]
@@ -365,7 +325,7 @@ def _paper_grid() -> tuple[ScoreConfig, ...]:
 
 
 def _parse(name: str) -> ScoreConfig | None:
-    """The configuration of a name in any accepted spelling."""
+    """The configuration of a name in any spelling that can be understood."""
     parts: dict[str, Any] = {}
     code = name.removeprefix("raw-")
     if match := _CALIBRATED.fullmatch(name):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, pairwise
-from math import lcm
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
-from daco.validation import Float64s, Indices, is_whole
+from daco.method.calibration import Support
+from daco.method.engine import Plan, ViewScores, blend_by_view, grid_scores
+from daco.method.external import ExternalScorers
+from daco.method.scores import BankView
+from daco.validation import Bools, Float64s, Floats, Indices, is_whole
 
 CHOICE_SPLITS = 200
 """Splits that a choice averages: enough that another seed seldom picks another configuration."""
@@ -22,6 +25,8 @@ PAPER_SPLITS = 10
 
 SPLITS_PER_RESAMPLE = 10
 
+_SPLIT_BYTES = 8 * 2**20
+_MIN_SPLITS = 20  # at once, because distances that are not kept are computed again for each block
 _COUNT_UP_TO = 24  # clips in the smaller sample: below it counting beats sorting
 
 Seed = int | np.random.Generator
@@ -80,72 +85,116 @@ def require_halves(domain_sizes: dict[Any, int]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Balance:
-    """The exact criterion of C configurations over S splits.
+    """The criterion of C configurations over S splits: small if domains have similar scores.
 
     Attributes
     ----------
-    counts : (C, S, P) int64
-    denominators : (P,) int64
-        ``counts[c, s, p] / denominators[p]`` is the KS distance of domain pair p in split s.
-    resampled : (C, R) float64
-        The criterion of each of R resamples of splits and clips; no resamples by default.
+    splits : (C, S)
+        The KS distance between the held-out scores of two domains, mean over pairs of domains.
+    resampled : (C, R)
+        The criterion of each of R resamples of splits and clips.
+    uniformity : (C,)
+        KS distance of held-out quantiles from uniform; nan for other scores, or if not asked for.
     """
 
-    counts: NDArray[np.int64]
-    denominators: NDArray[np.int64]
-    resampled: Float64s = field(default_factory=lambda: np.empty((0, 0)))
-
-    @property
-    def splits(self) -> Float64s:
-        """The KS distance of each split, (C, S), averaged over pairs of domains."""
-        return (self.counts / self.denominators).mean(axis=2)
+    splits: Float64s
+    resampled: Float64s
+    uniformity: Float64s
 
     @property
     def values(self) -> Float64s:
-        """The criterion, (C,): small if the normals of all domains have similar scores."""
-        n_splits, n_pairs = self.counts.shape[1:]
-        whole = n_splits * n_pairs * self._common  # from integers, so that equal ones stay equal
-        return np.array([total / whole for total in self.exact()])
-
-    def exact(self) -> list[int]:
-        """Return the criterion as integers over one common denominator, for comparisons."""
-        factors = [self._common // int(d) for d in self.denominators]
-        totals = self.counts.sum(axis=1)
-        return [sum(int(t) * f for t, f in zip(row, factors, strict=True)) for row in totals]
-
-    @property
-    def _common(self) -> int:
-        return lcm(*(int(d) for d in self.denominators))
-
-    def best(self) -> int:
-        """Return the index of the smallest criterion; a tie goes to the first in the grid."""
-        exact = self.exact()
-        return exact.index(min(exact))
+        """The criterion, (C,): the mean over splits."""
+        return self.splits.mean(axis=1)
 
 
-def ks_of_domains(scores: Float64s, starts: Indices) -> NDArray[np.int64]:
-    """KS integers (C, S, P) of held-out scores (C, S, n) whose clips are grouped by domain."""
-    parts = [scores[..., a:b] for a, b in pairwise(starts)]
-    return np.stack([ks_counts(a, b) for a, b in combinations(parts, 2)], axis=-1)
+def balance_of_halves(
+    views: Sequence[BankView],
+    external: ExternalScorers,
+    plan: Plan,
+    held: Bools,
+    *,
+    n_resamples: int = 0,
+    seed: Seed = 0,
+    with_uniformity: bool = False,
+) -> Balance:
+    """The criterion of the configurations of a plan, which is one of a bank of half the clips.
+
+    `held` (S, N) are the held-out clips of each split. Resamples are of splits and clips.
+    """
+    sizes = np.diff(views[0].starts)
+    starts = np.concatenate([[0], np.cumsum(sizes // 2)])
+    quantiles = [row for row, config in enumerate(plan.configs) if config.calibration == "conf"]
+    copies, splits_of = _resample_plan(sizes.tolist(), len(held), n_resamples, seed)
+    resampled, n_used = np.zeros((len(plan.configs), n_resamples)), np.zeros(n_resamples)
+    distances, distance_sums = [], np.zeros(len(quantiles))
+    for first, scores in _held_out_scores(views, external, plan, held, starts):
+        parts = [scores[..., a:b] for a, b in pairwise(starts)]
+        pairs = [ks_counts(a, b) / (a.shape[-1] * b.shape[-1]) for a, b in combinations(parts, 2)]
+        distances.append(np.mean(pairs, axis=0))
+        if with_uniformity:
+            distance_sums += sum(uniformity_ks(part[quantiles]).sum(axis=1) for part in parts)
+        for split in range(first, first + scores.shape[1]):
+            drawn = np.nonzero(splits_of == split)[0]
+            if len(drawn):
+                of_clips = copies[drawn][:, held[split]]
+                ks = resampled_ks(scores[:, split - first], of_clips, starts)
+                known = ~np.isnan(ks).any(axis=0)  # two domains have a clip in this split
+                np.add.at(resampled.T, drawn[known], ks.T[known])
+                np.add.at(n_used, drawn[known], 1)
+    uniformity = np.full(len(plan.configs), np.nan)
+    if with_uniformity:
+        uniformity[quantiles] = distance_sums / (len(held) * len(sizes))
+    with np.errstate(invalid="ignore"):  # a resample without any such split is nan
+        resampled /= n_used
+    return Balance(np.concatenate(distances, axis=1), resampled, uniformity)
 
 
-def ks_denominators(starts: Indices) -> NDArray[np.int64]:
-    """(P,): denominators of the KS integers of each pair of domains."""
-    pairs = combinations(np.diff(starts).tolist(), 2)
-    return np.array([a * b for a, b in pairs], np.int64)
+def _held_out_scores(
+    views: Sequence[BankView],
+    external: ExternalScorers,
+    plan: Plan,
+    held: Bools,
+    held_starts: Indices,
+) -> Iterator[tuple[int, Float64s]]:
+    """Yield the first split of a block, and the scores (C, s, n_held) of its held-out halves."""
+    used = views[: plan.n_views(len(views))]
+    needed = [dict.fromkeys((*plan.scored(v), *plan.supported(v))) for v in range(len(used))]
+    n_bases = sum(map(len, needed))
+    bytes_per_split = 8 * (len(plan.configs) * int(held_starts[-1]) + n_bases * held.shape[1])
+    step = max(_MIN_SPLITS, _SPLIT_BYTES // bytes_per_split)
+    starts = views[0].starts - held_starts
+    for first in range(0, len(held), step):
+        away = held[first : first + step]
+        # Splits hold out equally many clips, so both sides are rectangular.
+        inside = np.nonzero(~away)[1].reshape(len(away), -1)
+        outside = np.nonzero(away)[1].reshape(len(away), -1)
+        of_held, of_rest = [], []
+        for v, view in enumerate(used):
+            values, domain = view.subset_scores([base for base in needed[v] if base.k], ~away)
+            if v == 0:
+                values |= {base: external.within(base.label, ~away) for base in plan.external}
+            rest = {base: _take(values[base], inside) for base in plan.supported(v)}
+            supports = {base: Support(each, starts) for base, each in rest.items()}
+            taken = {base: _take(values[base], outside) for base in plan.scored(v)}
+            of_held.append(ViewScores(taken, supports, _take(domain, outside[:, None])))
+            of_rest.append(ViewScores(rest, supports, domain))
+        blends = {
+            base: Support(blend_by_view(base, plan, of_rest).mean(axis=0), starts)
+            for base in plan.calibrated_blends
+        }
+        yield first, grid_scores(plan, of_held, blends)[0]
 
 
-def resample_plan(
+def _take(values: Floats, index: Indices) -> Floats:
+    return np.take_along_axis(values, index, axis=-1)
+
+
+def _resample_plan(
     sizes: Sequence[int], n_splits: int, n_resamples: int, seed: Seed
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Draw resamples of clips and splits.
+    """Draw resamples: how often each clip is in each (R, N), and the splits of each.
 
-    Returns
-    -------
-    copies : (R, N) int
-        How often each clip is in each resample, drawn with replacement within domains.
-    splits : (R, SPLITS_PER_RESAMPLE) int
-        The splits of each resample; all splits are used about equally often.
+    Clips are drawn with replacement within domains; all splits are used about equally often.
     """
     # Not the generator of the splits: more resamples must not change them.
     rng = np.random.default_rng([int(random_generator(seed).integers(2**31)), n_resamples])
@@ -187,24 +236,6 @@ def resampled_ks(scores: Float64s, copies: NDArray[np.int64], starts: Indices) -
         return np.where(n_pairs > 0, total / n_pairs, np.nan)
 
 
-def ks_distance(a: ArrayLike, b: ArrayLike) -> float:
-    """Compute the two-sample Kolmogorov-Smirnov distance of two score samples.
-
-    Examples
-    --------
-    >>> from daco.method.criterion import ks_distance
-    >>> ks_distance([0.1, 0.2, 0.3, 0.4], [0.3, 0.5])
-    0.5
-    """
-    first = np.asarray(a, np.float64).ravel()
-    second = np.asarray(b, np.float64).ravel()
-    if not first.size or not second.size:
-        raise InputError(f"KS needs scores in both samples. Got {first.size} and {second.size}.")
-    if np.isnan(first).any() or np.isnan(second).any():
-        raise InputError("KS needs scores that can be ordered. Leave NaN out.")
-    return float(ks_counts(first[None], second[None])[0]) / (first.size * second.size)
-
-
 def ks_counts(a: Float64s, b: Float64s) -> NDArray[np.int64]:
     """KS distance times ``n_a n_b``, an integer, along the last axis of (..., n) arrays.
 
@@ -217,7 +248,7 @@ def ks_counts(a: Float64s, b: Float64s) -> NDArray[np.int64]:
     large = np.ascontiguousarray(a.reshape(-1, n))
     small = np.sort(b.reshape(-1, m), axis=1)
     below, up_to = _count_below(large, small)
-    less, not_above = _ranks_within(small)
+    less, not_above = _count_below(small, small)
     gaps = np.maximum(abs(below * m - less * n), abs(up_to * m - not_above * n))
     return gaps.max(axis=1).reshape(a.shape[:-1])
 
@@ -237,30 +268,8 @@ def _count_below(large: Float64s, small: Float64s) -> tuple[NDArray[Any], NDArra
     return below, up_to
 
 
-def _ranks_within(ascending: Float64s) -> tuple[NDArray[Any], NDArray[Any]]:
-    """How many of a sorted row are < and <= each of its own values."""
-    n = ascending.shape[1]
-    position = np.arange(n)
-    rises = np.ones(ascending.shape, np.bool_)
-    rises[:, 1:] = ascending[:, 1:] > ascending[:, :-1]
-    less = np.maximum.accumulate(np.where(rises, position, 0), axis=1)
-    ends = np.ones(ascending.shape, np.bool_)
-    ends[:, :-1] = rises[:, 1:]
-    not_above = np.minimum.accumulate(np.where(ends, position + 1, n)[:, ::-1], axis=1)[:, ::-1]
-    return less, not_above
-
-
 def uniformity_ks(scores: ArrayLike) -> Float64s:
-    """Compute the KS distance to the uniform distribution on [0, 1] along the last axis.
-
-    It measures how far calibrated normal scores of one domain, (..., n), are from uniform.
-
-    Examples
-    --------
-    >>> from daco.method.criterion import uniformity_ks
-    >>> float(uniformity_ks([0.25, 0.5, 0.75]))
-    0.25
-    """
+    """Compute the KS distance to the uniform distribution on [0, 1] along the last axis."""
     ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
     n = ordered.shape[-1]
     if n == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -24,16 +25,7 @@ _USUAL_REACH = 17  # one more than the most neighbours in the paper's grid, for 
 
 
 def unit_rows(X: Floats, order: Indices | None = None) -> Floats:
-    """Rows scaled to length 1, in another order where one is given; a zero row stays zero.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.method.distances import unit_rows
-    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
-    array([[0.6, 0.8],
-           [0. , 0. ]])
-    """
+    """Rows scaled to length 1, in another order where one is given; a zero row stays zero."""
     if order is None and len(X) <= _ROWS_AT_ONCE:
         return _scaled(X)
     unit = np.empty_like(X)
@@ -82,13 +74,6 @@ class BankDistances:
 
     They are kept if they fit into ``memory_budget`` bytes; those of a larger bank are computed
     block by block whenever they are needed.
-
-    Parameters
-    ----------
-    unit : (N, D)
-        Unit rows.
-    memory_budget : int
-        In bytes.
     """
 
     def __init__(self, unit: Floats, memory_budget: int = MEMORY_BUDGET) -> None:
@@ -121,7 +106,10 @@ class BankDistances:
         """The nearest other clips of each, at least k of them even in a random half of the bank."""
         if self._lists is None or self._reach < k:
             self._reach = max(k, _USUAL_REACH)
-            self._lists = NearestLists(self, _list_length(self._reach, len(self.unit)))
+            length = _list_length(self._reach, len(self.unit))
+            parts = [_nearest(block, length) for _, block in self.blocks()]
+            distance, index = map(np.concatenate, zip(*parts, strict=True))
+            self._lists = NearestLists(distance, index.astype(np.int32))
         return self._lists
 
     @cached_property
@@ -142,21 +130,12 @@ class BankDistances:
         return distances
 
 
+@dataclass(frozen=True)
 class NearestLists:
-    """For each clip of a bank its nearest others, in ascending order of distance.
+    """For each clip its nearest others, (N, length), by distance and then in their order."""
 
-    Attributes
-    ----------
-    distance, index : (N, length)
-        Ties are in the order of the clips.
-    """
-
-    def __init__(self, distances: BankDistances, length: int) -> None:
-        n = len(distances.unit)
-        self.distance = np.empty((n, length), distances.unit.dtype)
-        self.index: NDArray[np.int32] = np.empty((n, length), np.int32)
-        for rows, block in distances.blocks():
-            self.distance[rows], self.index[rows] = _nearest(block, length)
+    distance: Floats
+    index: NDArray[np.int32]
 
     @property
     def complete(self) -> bool:

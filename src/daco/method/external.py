@@ -6,21 +6,19 @@ and scores the others. A table has the scores that some system gave to normals i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isclass
-from multiprocessing import parent_process
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.data.views import Views, first_view
-from daco.errors import ConfigError, DacoWarning, InputError
+from daco.errors import ConfigError, InputError, warn
 from daco.method.config import Base, ScoreConfig, calibrations_of, parse_base, parse_grid
 from daco.text import name_list, suggestion
 from daco.validation import Bools, Float64s, Floats, Indices, finite_array
@@ -39,22 +37,12 @@ _FEW = 20  # clips that show whether a score depends on the others
 class ExternalScorers:
     """The external scorers of a bank; all scores are high for anomalies.
 
-    Parameters
-    ----------
-    scorers : {label: detector or (N,) scores}
-        A detector has ``fit`` and ``score_samples`` or ``decision_function``; a callable returns
-        one. Clones are fitted. Scores are held-out scores of the bank's clips, high for anomalies.
-    higher_is_anomalous : bool or {label: bool}, optional
-        The sign of a ``decision_function`` whose class does not tell it, as in PyOD (True). A
-        detector may have it as an attribute of this name instead.
-    rows, views : (N, D), Views
-        Embeddings, and how they are divided. Detectors are fitted on the first view.
-    starts, order : (G + 1,), (N,)
-        ``order`` groups the rows by domain; domain g is then ``starts[g]:starts[g + 1]``.
-    seed : int
-        Seed of the folds, and ``random_state`` of detectors that have none.
-    n_jobs : int, optional
-        Processes that fit detectors to parts of the bank, as in joblib.
+    A detector has ``fit`` and ``score_samples`` or ``decision_function``; a callable returns one.
+    Clones are fitted on the first view. Others are tables of held-out scores of the bank's clips.
+    The sign of a ``decision_function`` whose class does not tell it, as in PyOD, is given, or an
+    attribute ``higher_is_anomalous`` of the detector. ``order`` groups the rows by domain; domain g
+    is then ``starts[g]:starts[g + 1]``. The seed is that of the folds, and the ``random_state`` of
+    detectors that have none.
     """
 
     def __init__(
@@ -74,8 +62,7 @@ class ExternalScorers:
         self._scorers = {label: self._checked(label, each) for label, each in scorers.items()}
         self._fitted: dict[str, Any] = {}
         self._cross_fitted: dict[tuple[str, bytes], Float64s] = {}
-        self.labels = tuple(scorers)
-        """The scorers that were given; installed ones can be used as well."""
+        self.labels = tuple(scorers)  # those given; installed ones can be used as well
         # Banks without detectors keep no second copy of the vectors.
         if self.detectors or installed_scorers():
             self.rows = first_view(rows, views)[order]
@@ -90,14 +77,9 @@ class ExternalScorers:
     ) -> Float64s:
         """Scores (S, N) of the bank's clips, grouped by domain, by detectors that did not see them.
 
-        Parameters
-        ----------
-        label : str
-        members : (S, N) bool, optional
-            Parts of the bank, grouped by domain. Clips outside are scored by the detector of all
-            members, members by cross-fitting among these. By default the whole bank is one part.
-        groups : N texts, optional
-            Recording sessions in the order of X, empty where unknown. A session is in one fold.
+        `members` (S, N) are parts of the bank, by default all of it. Clips outside a part are
+        scored by the detector of its members, members by cross-fitting among these. `groups` are
+        recording sessions in the order of X, empty where unknown; a session is in one fold.
         """
         parts = np.ones((1, len(self._order)), np.bool_) if members is None else members
         scorer = self._scorer(label)
@@ -188,30 +170,22 @@ class ExternalScorers:
         return sign * _table(label, scores, len(rows), "clip") / size
 
     def _warn_of_batches(self, label: str) -> None:
-        """Warn, in the main process only, where a clip's score depends on the clips beside it."""
+        """Warn where a clip's score depends on the clips beside it."""
         few = self.rows[:_FEW]
         one, several = (self._scores(label, self._fitted[label], few[:n]) for n in (1, _FEW))
-        if parent_process() is None and not np.allclose(one, several[:1], rtol=1e-3):
-            warnings.warn(
+        if not np.allclose(one, several[:1], rtol=1e-3):
+            warn(
                 f"The scores of {label} depend on the other clips of a call, not on the normals "
-                "alone. Score clips one by one, or choose another detector.",
-                DacoWarning,
-                stacklevel=3,
+                "alone. Score clips one by one, or choose another detector."
             )
 
 
 def parse_pool(pool: Candidates) -> tuple[list[ScoreConfig], dict[str, Any]]:
-    """Configurations of names, detectors and tables side by side, and the scorers among them.
+    """Configurations of names, detectors and {label: detector or scores}, and these scorers.
 
-    Parameters
-    ----------
-    pool : one or several configurations, detectors and {label: detector or scores}
-        A detector is labelled by its class. Every scorer stands for its `calibrations_of`.
+    A detector is labelled by its class. Every scorer stands for its `calibrations_of`.
 
-    Examples
-    --------
     >>> from sklearn.ensemble import IsolationForest
-    >>> from daco.method.external import parse_pool
     >>> configs, scorers = parse_pool(["raw-k1", IsolationForest()])
     >>> len(configs), list(scorers)
     (8, ['IsolationForest'])
@@ -240,14 +214,9 @@ def with_scorer(config: ScoreConfig, scorer: Any) -> tuple[ScoreConfig, dict[str
     scorers, ``ext-<label>`` or ``blend+<label>``, it keeps its meaning. Several detectors are given
     by label, and the configuration must name one of them.
 
-    Examples
-    --------
     >>> from sklearn.svm import OneClassSVM
-    >>> from daco.method.config import ScoreConfig
-    >>> from daco.method.external import with_scorer
-    >>> config, scorers = with_scorer(ScoreConfig.parse("zscore-hard-k1"), OneClassSVM())
-    >>> config.name, list(scorers)
-    ('zscore-hard-ext-OneClassSVM', ['OneClassSVM'])
+    >>> with_scorer(ScoreConfig.parse("zscore-hard-k1"), OneClassSVM())[0].name
+    'zscore-hard-ext-OneClassSVM'
     """
     if scorer is None:
         return config, {}

@@ -1,14 +1,13 @@
 """Base scores of clips against a bank or any part of it; higher is more anomalous.
 
-Everything here is one operation: scores of given clips against a subset of the bank. Test clips see
-the whole bank. A normal that is left out, or hidden together with its siblings, is scored as a
-test clip is, at an infinite distance from what is hidden. For the criterion a bank is divided into
-halves many times; then the densities of the normals change with the half as well.
+Test clips see the whole bank. A normal that is left out, or hidden together with its siblings, is
+scored as a test clip is, at an infinite distance from what is hidden. For the criterion a bank is
+divided into halves many times; then the densities of the normals change with the half as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -30,13 +29,8 @@ _ROWS = 256  # keeps the temporary arrays of a minimum in the cache
 class BankView:
     """One view of a bank: its unit rows, grouped by domain, and the densities of its normals.
 
-    Parameters
-    ----------
-    unit : (N, D)
-        Unit rows; domain g is rows ``starts[g]:starts[g + 1]``.
-    starts : (G + 1,)
-    memory_budget : int
-        Bytes that the distances between the normals may take.
+    Domain g is rows ``starts[g]:starts[g + 1]``. Distances between normals that take no more than
+    `memory_budget` bytes are kept.
     """
 
     def __init__(self, unit: Floats, starts: Indices, memory_budget: int) -> None:
@@ -54,15 +48,6 @@ class BankView:
             everyone = np.ones((1, len(self.unit)), np.bool_)
             self._densities[base] = _density(base, summed, nearest, everyone)[0]
         return self._densities[base]
-
-    def prepare(self, bases: Iterable[Base]) -> None:
-        """Compute the densities of several base scores from one list of neighbours."""
-        local = [base for base in bases if base.k]
-        if local:
-            self.distances.lists(max(base.k for base in local))
-        for base in local:
-            if base.scorer != "knn":
-                self.density(base)
 
     def scores(
         self, bases: Sequence[Base], distances: Floats, left_out: bool = False
@@ -104,7 +89,6 @@ class BankView:
 
     def leave_one_out(self, bases: Sequence[Base]) -> BaseScores:
         """Score each normal by all the others: {base: (N,)}."""
-        self.prepare(bases)
         lists = self.distances.lists(max((base.k for base in bases), default=1))
         result: BaseScores = {
             base: lists.sums(base.k) / base.k for base in bases if base.scorer == "knn"
@@ -127,16 +111,8 @@ class BankView:
     def subset_scores(self, bases: Sequence[Base], members: Bools) -> tuple[BaseScores, Floats]:
         """Score every normal against each of S subsets of the bank, itself excluded.
 
-        Parameters
-        ----------
-        bases : sequence of Base
-        members : (S, N) bool
-            The subsets.
-
-        Returns
-        -------
-        {base: (S, N)}, (S, G, N)
-            Scores, and the distance to the nearest member of each domain.
+        With the members (S, N) of the subsets the scores are {base: (S, N)}, and the distances to
+        the nearest member of each domain (S, G, N).
         """
         from daco.method import _loops
 
@@ -145,38 +121,24 @@ class BankView:
         n_outside = sum(k <= farthest for k in orders)  # a clip outside needs no density
         sums, nearest = _subset_sums(self.distances, members, orders, n_outside)
         sum_of = {k: sums[:, column] for column, k in enumerate(orders)}
-        density = {
-            base: _density(base, sum_of[base.k], (sum_of[1], nearest), members)
-            for base in bases
-            if base.scorer != "knn"
-        }
-        dividing = [base for base in density if base.scorer == "ldn-ratio"]
-        subtracting = [base for base in density if base.scorer != "ldn-ratio"]
-        n_subsets, n = members.shape
-        domain, ratio, difference = (
-            np.full((n_subsets, count, n), np.inf, self.unit.dtype)
-            for count in (len(self.starts) - 1, len(dividing), len(subtracting))
-        )
+        others = [base for base in bases if base.scorer != "knn"]
+        divides = np.array([base.scorer == "ldn-ratio" for base in others], np.bool_)
+        shape = len(members), len(others), len(self.unit)
+        densities = np.empty(shape, self.unit.dtype)
+        for column, base in enumerate(others):
+            pair = sum_of[1], nearest
+            densities[:, column] = _density(base, sum_of[base.k], pair, members)
         domain_of = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        divisors = _stacked(density, dividing, domain)
-        subtrahends = _stacked(density, subtracting, domain)
+        domain = np.full((shape[0], len(self.starts) - 1, shape[2]), np.inf, self.unit.dtype)
+        least = np.full(shape, np.inf, self.unit.dtype)
         for rows, block in self.distances.blocks():
-            _loops.lower_minima(
-                block,
-                members[:, rows],
-                domain_of[rows],
-                divisors[:, :, rows],
-                subtrahends[:, :, rows],
-                domain,
-                ratio,
-                difference,
-            )
+            of_rows = members[:, rows], domain_of[rows], densities[:, :, rows]
+            _loops.lower_minima(block, *of_rows, divides, domain, least)
+        least[:, ~divides] /= 2
         result: BaseScores = {
             base: sum_of[base.k] / base.k for base in bases if base.scorer == "knn"
         }
-        result |= {base: ratio[:, column] for column, base in enumerate(dividing)}
-        result |= {base: difference[:, column] / 2 for column, base in enumerate(subtracting)}
-        return result, domain
+        return result | {base: least[:, column] for column, base in enumerate(others)}, domain
 
 
 def clips_needed(base: Base) -> int:
@@ -266,10 +228,3 @@ def _subset_sums(
             ascending = np.sort(to_members, axis=1)[:, : orders[-1]]
             sums[s][:, clips] = np.cumsum(ascending, axis=1)[:, wanted - 1].T
     return sums, nearest
-
-
-def _stacked(densities: BaseScores, bases: Sequence[Base], like: Floats) -> Floats:
-    """Densities of some bases, (S, len(bases), N)."""
-    if not bases:
-        return np.empty((len(like), 0, like.shape[-1]), like.dtype)
-    return np.stack([densities[base] for base in bases], axis=1)

@@ -7,22 +7,23 @@ veto; nothing here has an argument for an evaluation label.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from daco.errors import InputError, NotEnoughClipsError
+from daco.method import paper
 from daco.method.bank import NormalBank
 from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, Balance
 from daco.method.engine import refuse_oracle
 from daco.method.viability import PseudoScores, bank_pseudo_scores, viability_veto
 from daco.text import name_list, quantity
-from daco.validation import Bools, Float64s, Indices, finite_array
+from daco.validation import Float64s, Indices, finite_array
 
 CRITERION_DIGITS = 12
 """Criteria are means of exact fractions whose steps are above 1e-8: equal ones agree to here."""
@@ -44,16 +45,10 @@ class Rule(StrEnum):
     DEV = "dev"
 
 
-_RESAMPLING = (Rule.GUARDED, Rule.LABEL_FREE)
-"""The rules that read the label-free veto and count resamples."""
+_RESAMPLING = (Rule.GUARDED, Rule.LABEL_FREE)  # they read the label-free veto and count resamples
 
-
-class Table(Protocol):
-    """Columns by name, as in a DataFrame or a dict of arrays."""
-
-    def __getitem__(self, key: str, /) -> Any: ...
-    def __contains__(self, key: object, /) -> bool: ...
-    def __iter__(self) -> Iterator[Any]: ...
+Table = Any
+"""Columns by name, as in a DataFrame or a dict of arrays."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +57,13 @@ class Choice:
 
     Attributes
     ----------
-    config, rule, reason : str, Rule, str
-        The configuration to use, and why.
-    pick : str
-        What the rule picks before it considers the default.
+    config, rule, reason, pick : str, Rule, str, str
+        The configuration to use, why, and what the rule picks before it considers the default.
     agreement, n_resamples : float or None, int
         Share of the resamples in which `pick` has the smallest criterion of those allowed.
-    criterion : {str: float}
-        The criterion of every candidate, in their order; nan where it is not defined.
-    vetoed : {str: str}
-        The candidates that a veto excludes, with the reasons.
+    criterion, vetoed : {str: float}, {str: str}
+        The criterion of every candidate in their order, nan where it is not defined, and the
+        candidates that a veto excludes, with the reasons.
     warnings : tuple of str
     balance, pseudo : Balance, PseudoScores or None
         What `choose_config` measured; not part of `to_dict`.
@@ -139,33 +131,21 @@ def choose(
     default : str
         It is considered if it is a candidate that no veto excludes.
 
-    Returns
-    -------
-    Choice
-        If the vetoes leave no configuration, an `InputError` says so and names the rules that can
-        be applied.
-
     Examples
     --------
     >>> from daco.method.selection import choose
-    >>> grid = {
-    ...     "config": ["raw-k1", "conf-soft-m10-k1", "ldn-diff-K16"],
-    ...     "criterion": [0.62, 0.49, 0.45],
-    ...     "dev_score": [58.7, 56.3, 50.4],
-    ... }
+    >>> names, dev_scores = ["raw-k1", "conf-soft-m10-k1", "ldn-diff-K16"], [58.7, 56.3, 50.4]
+    >>> grid = {"config": names, "criterion": [0.62, 0.49, 0.45], "dev_score": dev_scores}
     >>> choose(grid).config, choose(grid, "criterion").config, choose(grid, "dev").config
     ('conf-soft-m10-k1', 'ldn-diff-K16', 'raw-k1')
-    >>> choose(grid).vetoed
-    {'ldn-diff-K16': 'dev-score veto'}
     """
     rule = parse_rule(rule)
-    names = config_names(column(table, "config"))
+    names = config_names(_column(table, "config"))
     dev = _dev_scores(table, len(names), rule)
     if rule is Rule.DEV and dev is not None:
         best = names[int(dev.argmax())]
         return Choice(best, rule, f"the largest dev score, {dev.max():.2f}", best)
-    criterion = numbers("criterion", column(table, "criterion"), len(names), allow_nan=True)
-    criterion = criterion.round(CRITERION_DIGITS)
+    criterion = _numbers(table, "criterion", len(names), allow_nan=True).round(CRITERION_DIGITS)
     vetoed = _vetoed(table, names, dev, rule)
     if len(names) == 1:
         choice = Choice(names[0], rule, "the only candidate", names[0])
@@ -175,13 +155,13 @@ def choose(
         allowed = _allowed(names, criterion, vetoed)
         samples = _resamples(resampled if rule in _RESAMPLING else None, len(names), allowed)
         choice = _smallest(names, criterion, allowed, samples, default)
-    return replace(
-        choice,
-        rule=rule,
-        criterion=dict(zip(names, criterion.tolist(), strict=True)),
-        vetoed=vetoed,
-        warnings=_warnings(choice.config, names, dev),
-    )
+    warnings: tuple[str, ...] = ()
+    if dev is not None and dev.max() - dev[names.index(choice.config)] >= FAR_BELOW:
+        score, best = dev[names.index(choice.config)], names[int(dev.argmax())]
+        below = f"far below the best, {dev.max():.1f} of {best}"
+        warnings = (f"{choice.config} has a dev score of {score:.1f}, {below}.",)
+    known = dict(zip(names, criterion.tolist(), strict=True))
+    return replace(choice, rule=rule, criterion=known, vetoed=vetoed, warnings=warnings)
 
 
 def choose_config(
@@ -202,8 +182,8 @@ def choose_config(
     pool : iterable of configurations, optional
         The candidates; :func:`daco.method.config.blind_pool` by default.
     n_splits, seed : int
-        Number (200 by default) and seed of the splits of the criterion. Resamples and
-        pseudo-anomalies have generators of their own, which follow from the seed.
+        Number and seed of the splits of the criterion. Resamples and pseudo-anomalies have
+        generators of their own, which follow from the seed.
     veto : bool
         Whether candidates that detect too few pseudo-anomalies made of the normals are excluded.
         Tables of scores cannot score these and are never excluded.
@@ -214,13 +194,6 @@ def choose_config(
     -------
     Choice
         With one domain or too few clips, the paper's default or else the first candidate.
-
-    Examples
-    --------
-    >>> import daco, numpy as np
-    >>> from daco.method.selection import choose_config
-    >>> choose_config(daco.NormalBank(np.random.default_rng(0).normal(size=(20, 4)))).reason
-    'one domain, so there is nothing to balance: the fixed default'
     """
     grid = parse_grid(blind_pool() if pool is None else pool)
     refuse_oracle(grid)
@@ -242,24 +215,6 @@ def choose_config(
     return replace(choice, vetoed=vetoed, balance=balance, pseudo=pseudo)
 
 
-def viable(dev_scores: ArrayLike, quantile: float = 0.10) -> Bools:
-    """Configurations strictly above the `quantile` (linear) of the dev scores, as published.
-
-    >>> viable([50.0, 58.0, 57.0, 56.0]).tolist()
-    [False, True, True, True]
-    """
-    scores = numbers("dev_score", dev_scores, np.size(dev_scores))
-    return np.asarray(scores > np.quantile(scores, quantile))
-
-
-def column(table: Table, name: str) -> Any:
-    """A column of `table`, or an error that lists those it has."""
-    if name not in table:
-        has = ", ".join(map(str, table)) or "none"
-        raise InputError(f"The table has no column {name!r}. It has: {has}.")
-    return table[name]
-
-
 def config_names(configs: Iterable[str | ScoreConfig]) -> list[str]:
     """Configuration names in grid order: at least one, and none twice."""
     names = [] if isinstance(configs, str) else [str(config) for config in configs]
@@ -269,15 +224,41 @@ def config_names(configs: Iterable[str | ScoreConfig]) -> list[str]:
     return names
 
 
-def numbers(name: str, values: ArrayLike, n: int, *, allow_nan: bool = False) -> Float64s:
-    """Column `name` as `n` floats, or an error that says what is wrong with it."""
+def parse_rule(rule: Rule | str) -> Rule:
+    """The rule of this name, or an error that lists all."""
     try:
-        array = np.asarray(values, dtype=float)
+        return Rule(rule)
+    except ValueError:
+        raise InputError(f"A rule is one of {name_list(Rule)}. Got {rule!r}.") from None
+
+
+def _column(table: Table, name: str) -> Any:
+    if name not in table:
+        has = ", ".join(map(str, table)) or "none"
+        raise InputError(f"The table has no column {name!r}. It has: {has}.")
+    return table[name]
+
+
+def _numbers(table: Table, name: str, n: int, *, allow_nan: bool = False) -> Float64s:
+    """A column as `n` floats."""
+    try:
+        array = np.asarray(_column(table, name), dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"Column {name!r} must be numbers: {error}.") from None
     if array.shape != (n,):
         raise InputError(f"Column {name!r} must have {n} values. Got shape {array.shape}.")
     return array if allow_nan else finite_array(array, name, 1)
+
+
+def _dev_scores(table: Table, n: int, rule: Rule) -> Float64s | None:
+    """The dev scores; None if the rule does not read them, or can do without them."""
+    if rule in (Rule.LABEL_FREE, Rule.CRITERION):
+        return None
+    optional = rule is Rule.GUARDED
+    if optional and "dev_score" not in table:
+        return None
+    scores = _numbers(table, "dev_score", n, allow_nan=True)
+    return None if optional and np.isnan(scores).all() else finite_array(scores, "dev_score", 1)
 
 
 def _smallest(
@@ -318,29 +299,17 @@ def _vetoed(table: Table, names: list[str], dev: Float64s | None, rule: Rule) ->
         return {}
     excluded = {}
     if dev is not None:
-        excluded["dev-score veto"] = ~viable(dev)
+        excluded["dev-score veto"] = ~paper.viable(dev)
     if rule is Rule.LABEL_FREE or (rule is Rule.GUARDED and "viable" in table):
-        is_viable = numbers("viable", column(table, "viable"), len(names), allow_nan=True)
-        excluded["label-free veto"] = is_viable == 0
+        excluded["label-free veto"] = _numbers(table, "viable", len(names), allow_nan=True) == 0
     if excluded and np.any(list(excluded.values()), axis=0).all():
         left = [f"the {veto} leaves {(~out).sum()}" for veto, out in excluded.items()]
         raise InputError(
             f"Of {len(names)} configurations {' and '.join(left)}, so that none can be chosen by "
-            f"the rule {rule}. Add configurations, or choose by {_rules_that_work(excluded, dev)}."
+            f"the rule {rule}. Add configurations, or choose by the rule {Rule.CRITERION}."
         )
     vetoes = [[veto for veto, out in excluded.items() if out[row]] for row in range(len(names))]
     return {name: " and ".join(by) for name, by in zip(names, vetoes, strict=True) if by}
-
-
-def _rules_that_work(excluded: Mapping[str, Bools], dev: Float64s | None) -> str:
-    """The rules that can choose where these vetoes together leave nothing."""
-    works = {
-        Rule.PAPER: not excluded.get("dev-score veto", np.True_).all(),
-        Rule.LABEL_FREE: not excluded.get("label-free veto", np.True_).all(),
-        Rule.CRITERION: True,
-        Rule.DEV: dev is not None,
-    }
-    return " or ".join(rule for rule, possible in works.items() if possible)
 
 
 def _allowed(names: list[str], criterion: Float64s, vetoed: Mapping[str, str]) -> Indices:
@@ -366,32 +335,3 @@ def _resamples(resampled: ArrayLike | None, n: int, allowed: Indices) -> Float64
             f"resample. Got shape {samples.shape}."
         )
     return samples[:, np.isfinite(samples[allowed]).all(axis=0)].round(CRITERION_DIGITS)
-
-
-def _warnings(config: str, names: list[str], dev: Float64s | None) -> tuple[str, ...]:
-    if dev is None or dev.max() - dev[names.index(config)] < FAR_BELOW:
-        return ()
-    score, best = dev[names.index(config)], names[int(dev.argmax())]
-    return (
-        f"{config} has a dev score of {score:.1f}, far below the best, {dev.max():.1f} of {best}.",
-    )
-
-
-def parse_rule(rule: Rule | str) -> Rule:
-    """The rule of this name, or an error that lists all."""
-    try:
-        return Rule(rule)
-    except ValueError:
-        raise InputError(f"A rule is one of {name_list(Rule)}. Got {rule!r}.") from None
-
-
-def _dev_scores(table: Table, n: int, rule: Rule) -> Float64s | None:
-    """The dev scores; None if the rule does not read them, or can do without them."""
-    if rule in (Rule.LABEL_FREE, Rule.CRITERION):
-        return None
-    if rule is Rule.GUARDED:
-        if "dev_score" not in table:
-            return None
-        if np.isnan(numbers("dev_score", table["dev_score"], n, allow_nan=True)).all():
-            return None
-    return numbers("dev_score", column(table, "dev_score"), n)

@@ -52,22 +52,9 @@ def hide_siblings(
     recordings; never more than a tenth. A number hides as many nearest ones. A clip of a known
     session has that session hidden instead.
 
-    Parameters
-    ----------
-    distances : (n, N)
-        Distances of the clips to all normals; infinite to itself.
-    clips : (n,)
-        The clips, as rows of the bank, grouped by domain.
-    starts : (G + 1,)
-        Domain g is rows ``starts[g]:starts[g + 1]``.
-    siblings : "auto" or int
-    sessions : (N,) texts, optional
-        ``""`` where it is not known.
-
-    Returns
-    -------
-    (n,) int
-        How many others were hidden from each clip.
+    The distances (n, N) are those of clips (n,), rows of the bank grouped by domain, to all
+    normals, infinite to itself; domain g is rows ``starts[g]:starts[g + 1]``. Sessions (N,) are
+    ``""`` where they are not known. Returned is how many others were hidden from each clip, (n,).
     """
     require_siblings(siblings)
     before = np.isinf(distances).sum(axis=1)

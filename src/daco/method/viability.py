@@ -45,6 +45,7 @@ embedding does not show adds noise to all configurations alike."""
 
 CHANCE = 0.5
 LEAST_ADVANTAGE = 0.05  # of the reference above chance; otherwise the veto abstains
+_PER_DOMAIN = 20
 MIN_CLIPS = 4  # normals of a domain: half are held out, and a local density needs two
 
 
@@ -54,13 +55,11 @@ class PseudoAnomalies:
 
     Attributes
     ----------
-    basis : str
-        ``"injected faults"`` or ``"embedding-space pseudo-anomalies"``.
+    basis : {"injected faults", "embedding-space pseudo-anomalies"}
     clean, rows, domains : (h, D), (h,), (h,)
-        Embedding, row among the machine's normals (-1 if it is not one of them) and domain (str)
-        of each held-out clip.
+        Embedding, row among the machine's normals (-1 if none) and domain of each held-out clip.
     vectors, origin, kinds : (m, D), (m,), (m,)
-        Embedding of each pseudo-anomaly, the index of its clip, and the kind of change (str).
+        Embedding of each pseudo-anomaly, the index of its clip, and the kind of change.
     """
 
     basis: str
@@ -77,26 +76,17 @@ def moved_normals(
     domains: Domains | None = None,
     *,
     views: Views | None = None,
-    per_domain: int = 20,
     strengths: Sequence[float] = STRENGTHS,
     repeats: int = 3,
     seed: int = 0,
 ) -> PseudoAnomalies:
-    """Move normals away from the others in the embedding space.
+    """Move up to 20 normals of each domain away from the others in the embedding space.
 
     A clip is turned towards a mixture with other normal clips of its domain until its cosine
-    distance from itself is a strength times the median distance between nearest neighbours.
-    ``shuffled`` takes 2 to 20 % of the features, each from another clip; ``swapped`` takes 10 to
-    50 % of them from one clip. All views count alike.
-
-    Parameters
-    ----------
-    X, domains, views
-        The normals, as for :class:`daco.NormalBank`.
-    per_domain, strengths, repeats
-        How many clips of each domain are moved, how far, and how often in each way.
-    seed : int
-        The generator is independent of that of the criterion with the same seed.
+    distance from itself is a strength times the median distance between nearest neighbours, and
+    that `repeats` times in each way: ``shuffled`` takes 2 to 20 % of the features, each from
+    another clip; ``swapped`` takes 10 to 50 % of them from one clip. All views count alike. The
+    generator is independent of that of the criterion with the same seed.
 
     Examples
     --------
@@ -107,8 +97,6 @@ def moved_normals(
     >>> len(made.clean), len(made.vectors), sorted(set(made.kinds.tolist()))
     (30, 180, ['shuffled', 'swapped'])
     """
-    if not strengths or min(*strengths, per_domain, repeats) <= 0:
-        raise InputError("per_domain, repeats and strengths must be above 0.")
     rows, views = join_views(X, views)
     if len(rows) < 2:
         raise NotEnoughClipsError("Pseudo-anomalies need at least 2 normal clips. Got 1.")
@@ -122,15 +110,13 @@ def moved_normals(
     for code in range(len(names)):
         members = np.flatnonzero(codes == code)
         distances = np.median(nearest[members]) * np.array(strengths)
-        for row in np.sort(rng.permutation(members)[:per_domain]).tolist():
+        for row in np.sort(rng.permutation(members)[:_PER_DOMAIN]).tolist():
             held.append(row)
             donors = members[members != row] if len(members) > 1 else np.arange(len(rows))
             for kind in np.repeat(list(SHARES), repeats):
-                vectors.append(
-                    _turned(unit[row], _mixture(unit, row, donors, kind, rng), distances)
-                )
-    each = len(SHARES) * repeats * len(strengths)
-    origin = np.repeat(np.arange(len(held)), each)
+                mixture = _mixture(unit, row, donors, kind, rng)
+                vectors.append(_turned(unit[row], mixture, distances))
+    origin = np.repeat(np.arange(len(held)), len(SHARES) * repeats * len(strengths))
     clean = rows[held].astype(np.float64)
     lengths = np.stack([np.linalg.norm(part, axis=1) for part in views.split(clean)], axis=1)
     lengths = np.repeat(np.where(lengths > 0, lengths, 1), views.sizes, axis=1)
@@ -177,16 +163,14 @@ class PseudoScores:
     ----------
     configs, basis, domains
         The configurations, the kind of pseudo-anomalies, and the G domains with enough normals.
-    auc : (C, G) float
-        AUC of the pseudo-anomalies of a domain against the held-out clips they were made of.
-    pauc : (C, G) float
-        The partial AUC up to a false-alarm rate of 0.1 (McClish), against all normals of the
+    auc, pauc : (C, G)
+        AUC of the pseudo-anomalies of a domain against the held-out clips they were made of, and
+        the partial AUC up to a false-alarm rate of 0.1 (McClish), against all normals of the
         domain: a tenth of the held-out clips is one clip or none.
-    detectable : tuple of str
+    detectable, warnings : tuple of str
         The kinds of changes that the embedding shows, or all if it shows none; others do not count.
-    plain : (2 G,) float
+    plain : (2 G,)
         AUC and partial AUC of plain nearest neighbours (``raw-k1``) in each domain.
-    warnings : tuple of str
     """
 
     configs: tuple[str, ...]
@@ -218,16 +202,6 @@ def pseudo_scores(
     The clips they were made of are held out of the bank in two turns, so that about half of every
     domain stays. The other arguments are those of :class:`daco.NormalBank`; its scorers must be
     detectors. Too few normals raise a `NotEnoughClipsError`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.method.viability import moved_normals, pseudo_scores
-    >>> X = np.random.default_rng(0).normal(size=(60, 16)) + 1
-    >>> domains = ["old"] * 50 + ["new"] * 10
-    >>> scores = pseudo_scores(X, domains, moved_normals(X, domains), ["raw-k1", "ldn-ratio-K1"])
-    >>> scores.domains, scores.auc.shape
-    (('new', 'old'), (2, 2))
     """
     asked, raw = parse_grid(configs), ScoreConfig.parse(RAW_CONFIG)
     refuse_oracle(asked)
@@ -324,12 +298,11 @@ def _mean(quality: Float64s, counts: Float64s, kinds: Sequence[int]) -> Float64s
 
 @dataclass(frozen=True, eq=False)
 class Viability:
-    """Which configurations the veto excludes, and why.
+    """Which configurations the veto excludes, with the reason of each.
 
     ``score`` (C,) are the pseudo scores of ``configs`` over all machines; ``median`` and ``plain``
     those of the median configuration and of plain nearest neighbours. Configurations below
-    ``limit`` are excluded; it is nan where the veto abstains. ``reasons`` has each of them with the
-    reason, in the order of the grid.
+    ``limit`` are excluded; it is nan where the veto abstains.
     """
 
     configs: tuple[str, ...]
@@ -346,11 +319,6 @@ class Viability:
         """The configurations that the veto excludes."""
         return tuple(self.reasons)
 
-    @property
-    def abstains(self) -> bool:
-        """Whether hardly any configuration detects the pseudo-anomalies; none is excluded then."""
-        return bool(np.isnan(self.limit))
-
 
 def viability_veto(scores: PseudoScores | Sequence[PseudoScores]) -> Viability:
     """Exclude configurations that detect much fewer pseudo-anomalies than the others.
@@ -361,10 +329,6 @@ def viability_veto(scores: PseudoScores | Sequence[PseudoScores]) -> Viability:
     hardly above chance, the veto abstains. Several machines have one grid and one kind of
     pseudo-anomalies; their harmonic mean counts.
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.method.viability import PseudoScores, viability_veto
     >>> auc = np.array([[0.84], [0.82], [0.61]])
     >>> plain = np.array([0.84, 0.84])
     >>> scores = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (), plain)

@@ -17,6 +17,7 @@ from daco.detector.decision import (
     ReferenceScores,
     expected_rates,
     is_anomalous,
+    oddness,
     require_rate,
 )
 from daco.detector.reference import basis_in_words, parse_sessions, reference_for
@@ -75,13 +76,6 @@ class TestPValues:
             assert found == pytest.approx(expected, rel=1e-12)
         else:
             assert 0 <= found <= expected * (1 + 1e-12)
-
-    @given(st.lists(scores, min_size=1, max_size=30), scores)
-    def test_of_one_domain_are_plain_conformal(self, own, score):
-        assume(score <= max(own))
-        reference = ReferenceScores(own, [0] * len(own), ("all",))
-        expected = (1 + sum(each >= score for each in own)) / (len(own) + 1)
-        assert reference.p_values([score], [[1.0]])[0] == pytest.approx(expected)
 
     @given(either, st.floats(0, 1), st.lists(st.one_of(scores, quantiles), min_size=2))
     def test_fall_with_the_score(self, reference, share, values):
@@ -154,6 +148,12 @@ class TestThresholds:
             assert is_anomalous(p_value, rate) == (score > threshold) or p_value == pytest.approx(
                 rate, rel=slack
             )
+
+    @given(rates, st.one_of(st.just(1.0), st.floats(0, 3)))
+    def test_oddness_is_at_least_one_exactly_where_a_clip_is_anomalous(self, rate, factor):
+        p_value = min(1.0, rate * factor)
+        assert (oddness(p_value, rate) >= 1) == is_anomalous(p_value, rate)
+        assert 0 <= oddness(p_value, rate) < np.inf
 
     @given(either, st.floats(0, 1), rates, rates)
     def test_a_smaller_rate_never_lowers_it(self, reference, share, first, second):
@@ -264,12 +264,6 @@ class TestWhichReferences:
             hidden = normals.hidden[name == DOMAINS].mean()
             assert reference.siblings[name] == pytest.approx(hidden)
 
-    def test_declared_independent_they_are_leave_one_out_scores(self, bank):
-        reference = reference_for(bank, "raw-k1", siblings=0)
-        own = bank.leave_one_out("raw-k1")[:, 0]
-        np.testing.assert_allclose(part(reference, "old"), own[DOMAINS == "old"])
-        assert reference.siblings == {"new": 0, "old": 0}
-
     def test_known_sessions_are_hidden_instead(self, bank):
         X = draw(0, 20)  # the bank's
         reference = reference_for(bank, "raw-k1", TAKES)
@@ -352,37 +346,32 @@ class TestWhatIsSaidOfTheRate:
             for low, high in expected_rates(reference, rate).values():
                 assert 0 <= low < high <= 1
 
+    @pytest.mark.parametrize(
+        ("kind", "when", "tokens"),
+        [
+            (NEW, "2026-05-12T08:00:00Z", ["25 new", "12 May 2026"]),
+            (NEW, "soon", ["25 new"]),
+            (SESSIONS, None, ["25", "session"]),
+            (INDEPENDENT, None, ["independent"]),
+            (TRAINING, None, ["unknown"]),
+        ],
+    )
+    def test_one_sentence_tells_the_origin_for_all_domains(self, kind, when, tokens):
+        each = {"kind": kind, "clips": 25, "when": when}
+        sentence = basis_in_words({"all": each})
+        assert all(token in sentence for token in tokens)
+        assert basis_in_words({"a": each | {"clips": 20}, "b": each | {"clips": 5}}) == sentence
+
+    def test_domains_of_another_origin_are_named(self):
+        old, new = ({"kind": kind, "clips": 25, "when": None} for kind in (INDEPENDENT, NEW))
+        sentences = [basis_in_words({"all": each}) for each in (old, new)]
+        assert basis_in_words({"day": old, "late": old, "night": new}) == (
+            f"for day, late {sentences[0]}; for night {sentences[1]}"
+        )
+
     def test_a_rate_that_too_few_clips_support_is_warned_of(self):
         reference = ReferenceScores(range(29), [0] * 20 + [1] * 9, ("day", "night"))
         assert reference.warnings(0.1) == ()
         (sentence,) = reference.warnings(0.05)
-        assert "0.05 is below 0.1, the smallest that 9 clips of night can support" in sentence
-        assert "at least 19 new normals of night" in sentence
+        assert all(token in sentence for token in ("0.05", "0.1", "9 clips of night", "19 new"))
         assert len(reference.warnings(0.01)) == 2
-
-    @pytest.mark.parametrize(
-        ("kind", "when", "sentence"),
-        [
-            (NEW, "2026-05-12T08:00:00Z", "from 25 new recordings of 12 May 2026"),
-            (NEW, None, "from 25 new recordings"),
-            (NEW, "soon", "from 25 new recordings"),
-            (SESSIONS, None, "from 25 recordings, each judged without its session"),
-            (INDEPENDENT, None, "from the training recordings, declared independent of each other"),
-        ],
-    )
-    def test_one_sentence_tells_the_origin_for_all_domains(self, kind, when, sentence):
-        each = {"kind": kind, "clips": 25, "when": when}
-        assert basis_in_words({"all": each}) == sentence
-        assert basis_in_words({"a": each | {"clips": 20}, "b": each | {"clips": 5}}) == sentence
-
-    def test_domains_are_named_where_they_differ(self):
-        new = {"kind": NEW, "clips": 1, "when": None}
-        old = {"kind": INDEPENDENT, "clips": 40, "when": None}
-        assert basis_in_words({"day": old, "late": old, "night": new}) == (
-            f"for day, late {basis_in_words({'day': old})}; for night from 1 new recording"
-        )
-
-    def test_of_training_clips_it_calls_the_rate_unknown(self):
-        sentence = basis_in_words({"all": {"kind": TRAINING, "clips": 40, "when": None}})
-        assert "training recordings only" in sentence
-        assert "unknown" in sentence

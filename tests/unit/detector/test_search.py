@@ -10,7 +10,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.svm import OneClassSVM
 
 import daco
-from daco.errors import ConfigError, InputError
+from daco.errors import InputError
 from daco.method.selection import choose_config
 
 DOMAINS = ["source"] * 150 + ["target"] * 30
@@ -59,11 +59,6 @@ def test_it_judges_as_its_best_estimator(search):
     assert search.thresholds_ == fresh.thresholds_
     assert search.domain_weights(FAULTS).shape == (40, 2)
     assert (search.predict(FAULTS) == -1).mean() > 0.9
-
-
-def test_by_default_it_compares_the_blind_pool_of_the_paper():
-    search = daco.LabelFreeSearch(n_splits=5).fit(X, domains=DOMAINS)
-    assert len(search.cv_results_["params"]) == 9
 
 
 def test_calibrating_and_sessions_reach_the_best_estimator():
@@ -126,9 +121,3 @@ def test_a_chosen_table_needs_the_scores_of_new_clips():
     search = daco.LabelFreeSearch([{"mine": RNG.random(180)}], n_splits=5).fit(X, domains=DOMAINS)
     with pytest.raises(InputError, match="scores="):
         search.predict(FAULTS)
-
-
-@pytest.mark.parametrize("pool", [[3], 3, [object()]])
-def test_what_is_no_candidate_is_refused(pool):
-    with pytest.raises(ConfigError):
-        daco.LabelFreeSearch(pool).fit(X, domains=DOMAINS)

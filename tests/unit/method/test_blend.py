@@ -11,7 +11,8 @@ from sklearn.ensemble import IsolationForest
 
 import daco
 from daco.errors import NotEnoughClipsError
-from daco.method.blend import blend_members, normal_scores, view_mean
+from daco.method.blend import blend_members, normal_scores, view_blend
+from daco.method.calibration import Support
 from daco.method.config import BLEND_MEMBERS
 
 DOMAINS = ["old"] * 50 + ["new"] * 12
@@ -45,9 +46,10 @@ def test_beyond_the_normals_scores_rise_up_to_a_limit():
 
 def test_a_member_whose_normals_are_all_equal_does_not_count():
     spread, equal = np.linspace(0, 1, 9)[None], np.ones((1, 9))
-    scores = normal_scores(spread, np.array([[0.7]])), normal_scores(equal, np.array([[2.0]]))
-    assert view_mean(scores, [spread, equal]) == scores[0]
-    assert view_mean(scores[1:], [equal]) == 9  # unless there is no other
+    scores, starts = [np.array([[0.7]]), np.array([[2.0]])], np.array([0, 9])
+    supports = [Support(spread, starts), Support(equal, starts)]
+    assert view_blend(scores, supports) == normal_scores(spread, scores[0])
+    assert view_blend(scores[1:], supports[1:]) == 9  # unless there is no other
 
 
 def test_a_blend_is_the_mean_over_members_and_then_over_views(machine):

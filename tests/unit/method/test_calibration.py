@@ -10,10 +10,9 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 
 import daco
-from daco.errors import InputError
 from daco.method import paper
 from daco.method.calibration import quantile_maps
-from daco.method.domains import hard_weights, oracle_weights, separability, soft_weights
+from daco.method.domains import hard_weights, oracle_weights, soft_weights
 
 finite = st.floats(-1e6, 1e6, allow_subnormal=False)
 samples = arrays(np.float64, st.integers(1, 30), elements=finite)
@@ -46,9 +45,9 @@ def test_weights():
     assert soft[0, 0] == pytest.approx(1 / (1 + np.exp(-2)))
     assert (hard_weights(distance) == [[1, 0, 1], [0, 1, 0]]).all()
     assert (oracle_weights([1, 1, 0], 2) == [[0, 0, 1], [1, 1, 0]]).all()
-    assert separability(distance, [0, 1, 1]) == 0.75
-    with pytest.raises(InputError, match="one domain code per clip"):
-        separability(distance, [0, 1])
+    angles = np.deg2rad([0, 20, 35, 15, 70])  # the second and the fourth are nearest to each other
+    X = np.column_stack([np.cos(angles), np.sin(angles)])
+    assert daco.NormalBank(X, list("aaabb")).separability() == pytest.approx((1 / 3 + 0) / 2)
 
 
 def test_a_temperature_of_zero_is_a_hard_choice():

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from pyod.models.ecod import ECOD
-from pyod.models.hbos import HBOS
+from pyod.models.knn import KNN
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.ensemble import IsolationForest
 from sklearn.mixture import GaussianMixture
@@ -18,8 +18,6 @@ from sklearn.svm import OneClassSVM
 
 from daco import NormalBank
 from daco.errors import ConfigError, DacoWarning, InputError
-from daco.method import external
-from daco.method.blend import normal_scores
 from daco.method.config import ScoreConfig
 from daco.method.external import FOLDS, ExternalScorers, parse_pool, with_scorer
 
@@ -34,7 +32,7 @@ DETECTORS = {
     "IsolationForest": (IsolationForest(n_estimators=25), None),
     "LocalOutlierFactor": (LocalOutlierFactor(n_neighbors=5), None),
     "OneClassSVM": (OneClassSVM(), None),
-    "HBOS": (HBOS(n_bins=5), True),
+    "KNN": (KNN(n_neighbors=3), True),
     "Pipeline": (make_pipeline(StandardScaler(), OneClassSVM()), None),
     "GaussianMixture": (GaussianMixture(2, reg_covar=0.1), None),
 }
@@ -131,10 +129,13 @@ def test_the_seed_draws_the_folds_and_seeds_the_detectors():
 
 
 def test_the_criterion_fits_on_halves_once_for_all_configurations(witness):
-    bank = NormalBank(X, DOMAINS, scorers={"w": witness})
-    bank.balance(["ext-w", "conf-soft-m0-ext-w", "blend+w"], 2)
+    bank, grid = NormalBank(X, DOMAINS, scorers={"w": witness}), ["ext-w", "conf-soft-m0-ext-w"]
+    two = bank.exact_balance([*grid, "blend+w"], 2)
     assert len(Witness.fits) == 2 * (1 + FOLDS)
     assert {len(fit) for fit in Witness.fits} == {37, *(37 - n for n in (7, 8))}
+    three = bank.exact_balance(grid, 3)  # the first two splits are the same
+    assert len(Witness.fits) == 3 * (1 + FOLDS)
+    np.testing.assert_array_equal(three.splits[:, :2], two.splits[:2])
 
 
 def test_what_is_given_stays_as_it_was():
@@ -155,7 +156,7 @@ def test_a_detector_that_ranks_clips_among_each_other_is_a_warning_of_the_main_p
     with pytest.warns(DacoWarning, match="The scores of ECOD depend on the other clips") as caught:
         bank().score(CLIPS, ["ext-ECOD", "conf-soft-m0-ext-ECOD"])
     assert len(caught) == 1
-    monkeypatch.setattr(external, "parent_process", lambda: "the one that warns")
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: "the one that warns")
     bank().score(CLIPS, "ext-ECOD")
 
 
@@ -213,15 +214,6 @@ def test_a_table_of_nearest_neighbours_is_calibrated_as_the_built_in_score():
     np.testing.assert_array_equal(bank.leave_one_out("ext-mine")[:, 0], own[order])
 
 
-def test_an_external_scorer_is_one_more_view_of_a_blend_that_names_it():
-    bank = bank_with("OneClassSVM")
-    blend, both = bank.score(CLIPS, ["blend", "blend+OneClassSVM"]).T
-    own = np.sort(bank.leave_one_out("ext-OneClassSVM").T)
-    further = normal_scores(own, bank.score(CLIPS, "ext-OneClassSVM").T)[0]
-    np.testing.assert_allclose(both, (blend + further) / 2, atol=1e-9)
-    np.testing.assert_array_equal(blend, NormalBank(X, DOMAINS).score(CLIPS, "blend")[:, 0])
-
-
 @pytest.mark.parametrize(
     ("config", "scorer", "name", "labels"),
     [
@@ -239,7 +231,9 @@ def test_a_detector_replaces_the_base_score_unless_it_is_named(config, scorer, n
 
 
 def test_what_cannot_be_used_is_refused():
-    for config, scorer in (("blend", {"a": Near()}), ("blend+a+b", Near()), ("blend", 3)):
+    wrong = [("blend", {"a": Near()}), ("raw-k1", {"a": Near()}), ("blend+a+b", Near())]
+    wrong += [("ratio-soft-k1", Near()), *(("blend", scorer) for scorer in (3, "forest", {}, X))]
+    for config, scorer in wrong:
         with pytest.raises(ConfigError):
             with_scorer(ScoreConfig.parse(config), scorer)
     for pool in ([3], [{"a b": Centre()}], [{"a": 1}, {"a": 2}], [], [Centre(), Centre()]):
@@ -277,26 +271,3 @@ def test_what_is_wrong_with_a_scorer_is_said_and_no_sign_is_guessed(scorer, sign
         NormalBank(X, DOMAINS, scorers=scorers, scorer_higher_is_anomalous=sign).score(
             CLIPS, "ext-d"
         )
-
-
-class Counted(IsolationForest):
-    """Counts how often it is fitted."""
-
-    fits: ClassVar[list[int]] = []
-
-    def fit(self, X, y=None):
-        self.fits.append(len(X))
-        return super().fit(X, y)
-
-
-def test_splits_that_are_equal_are_fitted_once():
-    bank = NormalBank(X, DOMAINS, scorers={"trees": Counted(n_estimators=3)})
-    grid = ["ext-trees", "conf-soft-m0-ext-trees"]
-    Counted.fits.clear()
-    three = bank.exact_balance(grid, 3)
-    assert len(Counted.fits) == 3 * (1 + FOLDS)
-    five = bank.exact_balance(grid, 5)
-    assert len(Counted.fits) == 5 * (1 + FOLDS)
-    np.testing.assert_array_equal(five.splits[:, :3], three.splits)
-    alone = NormalBank(X, DOMAINS, scorers={"trees": IsolationForest(n_estimators=3)})
-    np.testing.assert_array_equal(alone.exact_balance(grid, 5).splits, five.splits)

@@ -65,17 +65,17 @@ def test_a_pseudo_anomaly_keeps_most_features_of_its_clip():
 def test_the_seed_decides_and_is_independent_of_the_splits_of_the_same_seed():
     """The first draw of both is a permutation of the source clips."""
     X, domains = machine(n_source=200)
-    first, again, other = (moved_normals(X, domains, per_domain=15, seed=s) for s in (0, 0, 1))
+    first, again, other = (moved_normals(X, domains, seed=s) for s in (0, 0, 1))
     assert np.array_equal(first.vectors, again.vectors)
     assert not np.array_equal(first.rows, other.rows)
-    assert first.domains.tolist() == ["source"] * 15 + ["target"] * 10
+    assert first.domains.tolist() == ["source"] * 20 + ["target"] * 10
     assert np.array_equal(first.clean, X[first.rows])
     alike = 0
-    for seed in range(10):
-        made = moved_normals(X, domains, per_domain=100, repeats=1, strengths=[1], seed=seed)
+    for seed in range(50):
+        made = moved_normals(X, domains, repeats=1, strengths=[1], seed=seed)
         (held,) = held_out_halves([200, 10], 1, seed)
         alike += held[made.rows[made.domains == "source"]].mean()
-    assert alike / 10 == pytest.approx(0.5, abs=0.08)  # sd 0.011 of ten independent halves
+    assert alike / 50 == pytest.approx(0.5, abs=0.08)  # sd 0.016 of independent halves
 
 
 def test_views_count_alike_whatever_their_lengths():
@@ -88,13 +88,10 @@ def test_views_count_alike_whatever_their_lengths():
 def test_odd_clips_make_no_nan_and_too_few_are_refused():
     X, domains = machine()
     X[3], X[5:9] = 0, X[4]
-    assert np.isfinite(moved_normals(X, domains, per_domain=40).vectors).all()
+    assert np.isfinite(moved_normals(X, domains).vectors).all()
     assert np.isfinite(moved_normals(X[:3], ["a", "b", "b"]).vectors).all()
     with pytest.raises(NotEnoughClipsError):
         moved_normals(X[:1])
-    for wrong in ({"strengths": []}, {"strengths": [0]}, {"repeats": 0}):
-        with pytest.raises(InputError):
-            moved_normals(X, **wrong)
 
 
 # Pseudo scores
@@ -144,7 +141,11 @@ def test_agrees_with_the_textbook():
 
 def test_recordings_that_are_not_among_the_normals_cost_the_bank_nothing_and_are_counted():
     X, domains = machine()
-    made = moved_normals(X, domains, per_domain=4)
+    made = moved_normals(X, domains)
+    few = np.r_[0:4, 20:24]
+    made = replace(made, clean=made.clean[few], rows=made.rows[few], domains=made.domains[few],
+                   vectors=made.vectors[::5], origin=np.arange(len(made.vectors[::5])) % 8,
+                   kinds=made.kinds[::5])  # fmt: skip
     kept = np.setdiff1d(np.arange(len(X)), made.rows)
     elsewhere = replace(made, rows=np.full(len(made.rows), -1))
     found = pseudo_scores(X[kept], domains[kept], elsewhere, GRID)
@@ -214,8 +215,8 @@ def test_what_falls_short_of_a_share_of_the_reference_is_excluded(given, exclude
     veto = viability_veto(given)
     assert veto.excluded == excluded
     assert all(given.basis in reason for reason in veto.reasons.values())
-    assert veto.abstains == (given.plain[0] == 0.54)
-    assert any("abstains" in warning for warning in veto.warnings) == veto.abstains
+    abstains = given.plain[0] == 0.54
+    assert np.isnan(veto.limit) == abstains == any("abstains" in each for each in veto.warnings)
 
 
 def test_machines_are_averaged_as_the_official_score_is():
