@@ -229,7 +229,7 @@ def metrics_of(published: Published, setting: str, of: str, configuration: str) 
 def score(published: Published, of: str, setting: str, who: str) -> Recomputed:
     """The official score of a configuration or a rule's pick; ``blind-9``: picks per machine."""
     if who.startswith("blind-"):
-        pool = [config.name for config in blind_pool(int(who.removeprefix("blind-")))]
+        pool = [config.name for config in blind_pool()[: int(who.removeprefix("blind-"))]]
         table = published.metrics(setting, of)
         criteria = table.pivot(index="machine", columns="configuration", values="criterion")
         return _composed(published, setting, of, criteria[pool].idxmin(axis=1).to_dict())
@@ -290,7 +290,7 @@ def seeds(published: Published, which: str) -> Recomputed:
         numbers = [int(seed) for seed, _ in logged]
         return number(min(numbers), max(numbers))
     # the log's m0 is conf-soft-m0-k1, its ratio-soft is ratio-soft-k1
-    pool = {re.sub("conf-soft-|-k1", "", config.name): config.name for config in blind_pool(7)}
+    pool = {re.sub("conf-soft-|-k1", "", config.name): config.name for config in blind_pool()[:7]}
     composed = []
     for seed, chosen in logged:
         words = (word.partition(":") for word in chosen.split())

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from daco.evaluation.intervals import family_block_bootstrap, machine_bootstrap, machine_jackknife
-from daco.evaluation.statistics import family_mean_permutation
+from daco.evaluation import intervals
+from daco.evaluation.metrics import harmonic_mean
 from daco.method.config import ScoreConfig
 from reproduction.printed import Recomputed, number
 from reproduction.published import DEV, EVAL, METRICS, Published
@@ -91,8 +91,8 @@ def _ends(draws: NDArray[np.float64]) -> Recomputed:
 def block_interval(published: Published, setting: str, signal: str) -> Recomputed:
     """Family-block bootstrap interval of a correlation."""
     table = published.grid(setting)
-    sides = _signal(table, signal), table["eval_score"]
-    return _ends(family_block_bootstrap(*sides, families_of(table), n_draws=_RUNS * _DRAWS).draws)
+    arguments = _signal(table, signal), table["eval_score"], families_of(table)
+    return _ends(intervals.family_block_bootstrap(*arguments, n_draws=_RUNS * _DRAWS).draws)
 
 
 @cache
@@ -101,7 +101,7 @@ def machine_interval(published: Published, setting: str) -> Recomputed:
     shape = (-1, len(published.grid(setting)))
     criterion = published.metrics(setting, "dev")["criterion"].to_numpy().reshape(shape)
     metrics = published.metrics(setting, "eval")[METRICS].to_numpy().reshape(*shape, len(METRICS))
-    return _ends(machine_bootstrap(criterion, metrics, n_draws=_RUNS * _DRAWS).draws)
+    return _ends(intervals.machine_bootstrap(criterion, metrics, n_draws=_RUNS * _DRAWS).draws)
 
 
 def significance(published: Published, setting: str, signal: str) -> Recomputed:
@@ -114,15 +114,15 @@ def significance(published: Published, setting: str, signal: str) -> Recomputed:
 def significant_years(published: Published, signal: str) -> Recomputed:
     """In how many years the family-block interval excludes zero."""
     verdicts = [significance(published, year, signal).name for year in ("2023", "2024", "beats")]
-    return number(verdicts.count("significant"), len(verdicts))
+    return number(verdicts.count("significant"), 3)
 
 
 @cache
 def family_means(published: Published, setting: str, signal: str, which: str) -> Recomputed:
     """Rank correlation of the families' means, its permutation p-values, or their number."""
     table = published.grid(setting)
-    sides = _signal(table, signal), table["eval_score"]
-    test = family_mean_permutation(*sides, families_of(table), n_permutations=factorial(10))
+    arguments = _signal(table, signal), table["eval_score"], families_of(table)
+    test = intervals.family_mean_permutation(*arguments, n_permutations=factorial(10))
     if which in ("rho", "orderings"):
         return number(test.rho if which == "rho" else test.n_permutations)
     p = test.p_one_sided if which == "one-sided" else test.p_two_sided
@@ -137,13 +137,16 @@ def family_means(published: Published, setting: str, signal: str, which: str) ->
 def jackknife(published: Published, setting: str, who: str, over: str, which: str) -> Recomputed:
     """A difference of evaluation scores, its interval or its leave-one-machine-out range."""
     picks = [configuration_of(published, setting, each) for each in (who, over)]
-    difference = machine_jackknife(*(metrics_of(published, setting, "eval", p) for p in picks))
+    first, second = (metrics_of(published, setting, "eval", p).to_numpy() for p in picks)
+    delta = harmonic_mean(first) - harmonic_mean(second)
     if which == "delta":
-        return number(difference.delta)
+        return number(delta)
+    rest = [np.delete(np.arange(len(first)), machine) for machine in range(len(first))]
+    left_out = [harmonic_mean(first[rows]) - harmonic_mean(second[rows]) for rows in rest]
     if which == "interval":  # the paper's: 1.96 standard errors, too narrow for few machines
-        reach = 1.96 * difference.se
-        return number(difference.delta - reach, difference.delta + reach)
-    return number(difference.loo_low, difference.loo_high)
+        reach = 1.96 * np.sqrt((len(first) - 1) * np.var(left_out))
+        return number(delta - reach, delta + reach)
+    return number(min(left_out), max(left_out))
 
 
 def stack_agreement(published: Published) -> Recomputed:

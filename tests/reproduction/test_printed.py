@@ -8,7 +8,7 @@ import shlex
 from itertools import pairwise
 
 import pytest
-from shared_data import ROOT, shared
+from shared_data import shared
 
 from reproduction.check import RECIPES, STATUSES
 from reproduction.printed import (
@@ -56,12 +56,6 @@ def test_every_recipe_exists_takes_its_words_and_is_used():
 def test_errata_are_numbered_and_every_reference_exists():
     assert list(ERRATA) == list(range(1, 17))
     assert {each.erratum for each in PRINTED} - {0} <= set(ERRATA)
-
-
-def test_the_readme_lists_the_errata():
-    text = " ".join((ROOT / "reproduction" / "README.md").read_text(encoding="utf-8").split())
-    for at, erratum in ERRATA.items():
-        assert f"{at}. {erratum}" in text
 
 
 def test_a_repeated_value_is_printed_alike():

@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 from shared_data import PUBLISHED
 
-from daco.experiments.analysis import frontier_table, paired_difference, transfer_of
+from daco.evaluation.official import score_difference
+from daco.experiments.analysis import frontier_table, transfer_of
 from daco.experiments.choice import per_machine_choice, pick, rules_of
 from daco.method.config import blind_pool
 from reproduction.published import open_published
@@ -89,7 +90,7 @@ def test_differences_of_the_years(published, setting):
     guarded, dev = (pick(grid, rule).config for rule in ("paper", "dev"))
     assert (guarded, dev) == (recorded["configs"]["guarded"], recorded["configs"]["dev_pick"])
     first, second = (metrics[metrics["configuration"] == name] for name in (guarded, dev))
-    difference, printed = paired_difference(first, second), recorded["delta_guarded_vs_devpick"]
+    difference, printed = score_difference(first, second), recorded["delta_guarded_vs_devpick"]
     assert round(difference.value, 2) == printed["delta"]
     # the paper has 1.96 standard errors, an estimate more: Student's t of its machines
     assert difference.low < printed["ci95"][0]

@@ -20,7 +20,7 @@ def realised(seed, groups):
     normals, new = record(rng, SESSIONS, CLIPS), record(rng, 60, 3)
     domains = ["all"] * len(normals)
     model = MachineModel.fit(normals, domains, machine="fan", config="raw-k1", groups=groups)
-    return model.score(new.astype(np.float32)).alarms.mean()
+    return model.score(new.astype(np.float32)).anomalous.mean()
 
 
 def test_the_rate_holds_in_new_sessions_where_those_of_the_normals_are_known():

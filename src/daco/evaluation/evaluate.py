@@ -17,15 +17,8 @@ from daco.data.clips import stem_of
 from daco.data.dcase import MACHINES, machine_sections, year_of_folders, year_of_names
 from daco.data.dcase_truth import truth_year
 from daco.errors import DataError, InputError
-from daco.evaluation.metrics import (
-    EPSILON,
-    bounded_f1_ev,
-    decision_metrics,
-    f1_ev,
-    grid_metrics,
-    quantities_of,
-    rule_of,
-)
+from daco.evaluation.intervals import paired_p_value
+from daco.evaluation.metrics import EPSILON, decision_metrics, grid_metrics, quantities_of, rule_of
 from daco.evaluation.official import machine_scores, score_differences, score_estimates
 from daco.evaluation.scorefiles import (
     DECISIONS,
@@ -34,7 +27,6 @@ from daco.evaluation.scorefiles import (
     parse_file_name,
     read_score_files,
 )
-from daco.evaluation.statistics import paired_p_value
 from daco.evaluation.system_scores import is_run, read_system
 from daco.evaluation.truth import (
     SECTION,
@@ -310,11 +302,6 @@ def _section_metrics(
         raise InputError(f"no normal clip of the {absent} domain.")
     values, names = grid_metrics(scores, labels, domains, official)
     metrics = pd.DataFrame(values, scores.columns, names)
-    if "auc" not in metrics:
-        everything = grid_metrics(scores, labels, domains, ("auc", "pauc")).values
-        metrics.insert(0, "auc_all", everything[:, 0])
-    for name, measure in (("f1_ev", f1_ev), ("bounded_f1_ev", bounded_f1_ev)):
-        metrics[name] = [measure(column, labels) for column in scores.to_numpy().T]
     if decisions is None or decisions.empty:
         return metrics
     decided = {system: decision_metrics(decisions[system], labels, domains) for system in decisions}

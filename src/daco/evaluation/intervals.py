@@ -1,32 +1,59 @@
-"""95 % intervals: of a share, over machines (jackknife), over families, machines and clips.
+"""95 % intervals and tests: of shares, rank correlations, and differences between systems.
 
 Machines are few: intervals over them have the reach of Student's t distribution, and no difference
-on fewer than five machines is called larger than chance.
+on fewer than five machines is called larger than chance. A criterion is better when smaller, so
+its correlations use ``-criterion``: +1 is then a perfect predictor of the evaluation score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import permutations
+from math import factorial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from daco.errors import InputError
-from daco.evaluation.metrics import EPSILON, grid_metrics, harmonic_mean
-from daco.evaluation.statistics import (
-    Seed,
-    centred_ranks,
-    family_codes,
-    machine_costs,
-    row_correlations,
-    same_machines,
-    spearman,
-)
+from daco.evaluation.metrics import EPSILON, grid_metrics
 from daco.validation import Float64s, Indices, finite_array, require_whole
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+Seed = int | np.random.Generator
+
 FEWEST_MACHINES = 5
+_DRAWN = 9_999  # exchanges of two systems, where there are too many to count them all
+_BLOCK_VALUES = 7  # orderings of as many values are held at once
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A 95 % bootstrap interval, with the ``estimate`` from the data themselves.
+
+    ``draws`` has the statistic of each draw for which it is defined: the correlation of a constant
+    is left out. Without any draw the ends are nan.
+    """
+
+    estimate: float
+    low: float
+    high: float
+    draws: Float64s = field(repr=False, compare=False)
+
+
+class PermutationTest(NamedTuple):
+    """Rank correlation of family means and its permutation p-values.
+
+    ``exact``: all orderings were counted; otherwise ``n_permutations`` were drawn.
+    """
+
+    rho: float
+    p_one_sided: float
+    p_two_sided: float
+    n_permutations: int
+    exact: bool
 
 
 def share_interval(count: int, n: int) -> tuple[float, float]:
@@ -58,63 +85,120 @@ def t_quantiles(n: Any) -> Any:
     return stdtrit(n - 1, 0.975)
 
 
-@dataclass(frozen=True)
-class Jackknife:
-    """A difference of official scores, and how much it depends on single machines.
-
-    ``low`` and ``high`` are ``delta`` -+ t ``se`` with Student's t. ``loo_low`` and ``loo_high``
-    are the range of the difference when each machine in turn is left out.
-    """
-
-    delta: float
-    se: float
-    low: float
-    high: float
-    loo_low: float
-    loo_high: float
-    n_machines: int
+# Two systems
 
 
-@dataclass(frozen=True)
-class Interval:
-    """A 95 % bootstrap interval, with the ``estimate`` from the data themselves.
+def paired_p_value(first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False) -> float:
+    """Compute the two-sided p-value of a difference of official scores on the same machines.
 
-    ``draws`` has the statistic of each draw for which it is defined: the correlation of a constant
-    is left out. Without any draw the ends are nan.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    draws: Float64s = field(repr=False, compare=False)
-
-
-def machine_jackknife(first: ArrayLike, second: ArrayLike) -> Jackknife:
-    """Compute the official score of `first` minus `second`, and its jackknife error.
+    The two systems change places on each machine: all 2^n exchanges are counted for up to 13
+    machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``.
 
     Parameters
     ----------
-    first, second : array-like of shape (n_machines, n_quantities)
-        Metrics of two systems on the same machines in the same order; the result is in their unit.
+    first, second, arithmetic
+        Metrics of two systems on the same machines, shape (n_machines, n_quantities), and whether
+        scores are arithmetic means, as in 2020, and not harmonic ones.
 
     Examples
     --------
-    >>> better = [[70, 60, 55], [80, 50, 52], [66, 61, 58]]
-    >>> worse = [[72, 50, 54], [81, 40, 51], [68, 55, 57]]
-    >>> result = machine_jackknife(better, worse)
-    >>> round(result.delta, 2), round(result.low, 2), round(result.high, 2)
-    (3.82, -0.38, 8.02)
+    >>> paired_p_value([[70, 60, 55]] * 5, [[60, 50, 45]] * 5)
+    0.0625
     """
-    one, two = same_machines(first, second)
-    if (n := len(one)) < 2:
-        raise InputError("machine_jackknife leaves machines out one by one: give at least two.")
-    delta = float(harmonic_mean(one) - harmonic_mean(two))
-    rest = [np.arange(n) != machine for machine in range(n)]
-    left_out = np.array([harmonic_mean(one[each]) - harmonic_mean(two[each]) for each in rest])
-    se = float(np.sqrt((n - 1) * left_out.var()))
-    reach = float(t_quantiles(n)) * se
-    ends = delta - reach, delta + reach
-    return Jackknife(delta, se, *ends, float(left_out.min()), float(left_out.max()), n)
+    from scipy.stats import permutation_test
+
+    one, two = finite_array(first, "first", 2), finite_array(second, "second", 2)
+    if one.shape != two.shape:
+        shapes = f"{one.shape} and {two.shape}"
+        raise InputError(f"Two systems are compared on the same machines. Got shapes {shapes}.")
+    if len(one) < 2:
+        return 1.0
+
+    def difference(a: Float64s, b: Float64s, axis: int) -> Any:
+        means = a.mean(axis=axis), b.mean(axis=axis)
+        return means[0] - means[1] if arithmetic else 1 / means[0] - 1 / means[1]
+
+    test = permutation_test(
+        [each.mean(axis=1) if arithmetic else _machine_costs(each) for each in (one, two)],
+        difference,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_DRAWN,
+        random_state=0,
+    )
+    return float(test.pvalue)
+
+
+def clip_bootstrap(
+    clips: pd.DataFrame, first: str, second: str, n_draws: int = 2000, seed: Seed = 0
+) -> Interval:
+    """Compute the official score of one system minus another's in percent, over test clips.
+
+    Clips are drawn with replacement within each machine, label and domain, and the same draw is
+    used for both systems.
+
+    Parameters
+    ----------
+    clips : DataFrame
+        Test clips: ``machine``, ``section``, ``label``, ``domain`` and the scores `first` and
+        `second`.
+    first, second : str
+    n_draws, seed
+        Number of draws, and seed or generator of the random numbers.
+    """
+    rng = np.random.default_rng(seed)
+    costs = np.zeros((2, n_draws + 1))  # the clips as they are, and the draws
+    n_metrics = 0
+    for machine, rows in clips.groupby(["machine", "section"], sort=False):
+        labels, domains = rows["label"].to_numpy(), rows["domain"].to_numpy()
+        taken = _stratified_picks(rng, n_draws, labels, domains)
+        for system, name in enumerate((first, second)):
+            scores = rows[name].to_numpy(float)
+            # A draw has the labels and domains of the clips as they are: one more configuration.
+            matrix = np.column_stack([scores, scores[taken].T])
+            try:
+                values = grid_metrics(matrix, labels, domains).values
+            except InputError as error:
+                raise InputError(f"Machine {machine[0]!r}, {name}: {error}") from None
+            costs[system] += (1 / np.maximum(values, EPSILON)).sum(axis=1)
+        n_metrics += values.shape[1]
+    if not n_metrics:
+        raise InputError("There is no test clip. Give the scores of at least one machine.")
+    differences = 100 * n_metrics * (1 / costs[0] - 1 / costs[1])
+    return _interval(float(differences[0]), differences[1:])
+
+
+def _stratified_picks(
+    rng: np.random.Generator, n_draws: int, labels: NDArray[Any], domains: NDArray[Any]
+) -> Indices:
+    """Rows drawn with replacement in the place of each clip, of its label and domain."""
+    codes = np.unique(domains.astype(str), return_inverse=True)[1]
+    strata = 2 * codes + (labels == 1)
+    taken = np.empty((n_draws, len(strata)), np.intp)
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        taken[:, members] = members[_picks(rng, n_draws, len(members))]
+    return taken
+
+
+# Rank correlations of configurations
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Compute Spearman's rank correlation; nan if either side is constant.
+
+    >>> round(spearman([1, 2, 3, 4], [10, 20, 40, 30]), 3), spearman([1, 1, 1], [1, 2, 3])
+    (0.8, nan)
+    """
+    from scipy.stats import spearmanr
+
+    first, second = finite_array(x, "x", 1), finite_array(y, "y", 1)
+    if len(first) != len(second) or not len(first):
+        counts = f"{len(first)} and {len(second)}"
+        raise InputError(f"'x' and 'y' must have one value per configuration. Got {counts} values.")
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return float(spearmanr(first, second).statistic)
 
 
 def family_block_bootstrap(
@@ -140,7 +224,7 @@ def family_block_bootstrap(
     >>> round(interval.estimate, 3), round(interval.high, 3)
     (0.886, 1.0)
     """
-    first, second, codes = family_codes(x, y, families)
+    estimate, codes = spearman(x, y), _family_codes(families, np.size(x))
     n_families = int(codes.max()) + 1
     drawn = _multiplicities(np.random.default_rng(seed), n_draws, n_families)
     weights = drawn[:, codes]
@@ -152,8 +236,8 @@ def family_block_bootstrap(
         below = (values[:, None] < values) + 0.5 * (values[:, None] == values)
         return drawn @ (members @ below) - half
 
-    values = row_correlations(drawn_ranks(first), drawn_ranks(second), weights)
-    return _interval(spearman(first, second), values)
+    ranks_x, ranks_y = (drawn_ranks(np.asarray(each, float)) for each in (x, y))
+    return _interval(estimate, _row_correlations(ranks_x, ranks_y, weights))
 
 
 def machine_bootstrap(
@@ -174,80 +258,96 @@ def machine_bootstrap(
         Number of draws, and seed or generator of the random numbers.
     """
     balance, scores = finite_array(criterion, "criterion", 2), finite_array(metrics, "metrics", 3)
-    if balance.shape[1] != scores.shape[1]:
-        raise InputError(
-            f"machine_bootstrap needs the same configurations twice. 'criterion' has "
-            f"{balance.shape[1]} columns, 'metrics' {scores.shape[1]}."
-        )
-    costs = machine_costs(scores)
+    costs = _machine_costs(scores)
+    estimate = spearman(-balance.mean(axis=0), 1 / costs.mean(axis=0))
     rng = np.random.default_rng(seed)
     drawn_dev = _multiplicities(rng, n_draws, len(balance))
     drawn_eval = _multiplicities(rng, n_draws, len(costs))
     # Rounded, because equal configurations may differ in the last bits after a matrix product.
-    values = row_correlations(
-        centred_ranks(np.round(-drawn_dev @ balance / len(balance), 10)),
-        centred_ranks(np.round(len(costs) / (drawn_eval @ costs), 10)),
+    values = _row_correlations(
+        _centred_ranks(np.round(-drawn_dev @ balance / len(balance), 10)),
+        _centred_ranks(np.round(len(costs) / (drawn_eval @ costs), 10)),
     )
-    estimate = spearman(-balance.mean(axis=0), 1 / costs.mean(axis=0))
     return _interval(estimate, values, min(len(balance), len(costs)))
 
 
-def clip_bootstrap(
-    first: Mapping[str, ArrayLike],
-    second: Mapping[str, ArrayLike],
-    labels: Mapping[str, ArrayLike],
-    domains: Mapping[str, ArrayLike],
-    n_draws: int = 2000,
-    seed: Seed = 0,
-) -> Interval:
-    """Compute the official score of `first` minus `second` in percent, by resampling test clips.
-
-    Clips are drawn with replacement within each machine, label and domain, and the same
-    draw is used for both systems.
+def family_mean_permutation(
+    x: ArrayLike, y: ArrayLike, families: ArrayLike, n_permutations: int = 200_000, seed: Seed = 0
+) -> PermutationTest:
+    """Test the rank correlation between the means of method families by permutation.
 
     Parameters
     ----------
-    first, second, labels, domains : mapping of machine to array-like of shape (n_clips,)
-        Scores of two systems; 1 for an anomaly and 0 for a normal clip; the clips' domains.
-    n_draws, seed
-        Number of draws, and seed or generator of the random numbers.
+    x, y, families : array-like of shape (n,)
+        Predictor, score and family of each configuration; for a criterion pass ``-criterion``.
+    n_permutations, seed
+        Orderings to draw if there are more than that, and seed or generator. The drawn p-values
+        count the observed ordering itself, so none is 0.
+
+    Examples
+    --------
+    >>> test = family_mean_permutation([1, 2, 3, 4], [1, 2, 3, 4], ["a", "b", "c", "d"])
+    >>> round(test.rho, 3), test.exact, round(test.p_one_sided, 4)
+    (1.0, True, 0.0417)
     """
-    for given in (second, labels, domains):
-        if differing := sorted(set(first) ^ set(given)):
-            raise InputError(f"All arguments must hold the same machines, also {differing[0]!r}.")
-    if not first:
-        raise InputError("There is no machine. Pass the scores of at least one.")
-    rng = np.random.default_rng(seed)
-    costs = np.zeros((2, n_draws + 1))  # the clips as they are, and the draws
-    n_metrics = 0
-    for machine in first:
-        truth = labels[machine], domains[machine]
-        try:
-            pair: Any = [first[machine], second[machine]]
-            systems = finite_array(pair, "scores", 2)
-            n_metrics += grid_metrics(systems.T, *truth).values.shape[1]
-        except InputError as error:
-            raise InputError(f"Machine {machine!r}: {error}") from None
-        taken = _stratified_picks(rng, n_draws, *truth)
-        for system, scores in enumerate(systems):
-            # A draw has the labels and domains of the clips as they are: one more configuration.
-            drawn = grid_metrics(np.column_stack([scores, scores[taken].T]), *truth).values
-            costs[system] += (1 / np.maximum(drawn, EPSILON)).sum(axis=1)
-    differences = 100 * n_metrics * (1 / costs[0] - 1 / costs[1])
-    return _interval(float(differences[0]), differences[1:])
+    codes = _family_codes(families, np.size(x))
+    sizes = np.bincount(codes)
+    means = [np.bincount(codes, np.asarray(each, float)) / sizes for each in (x, y)]
+    ranks_x, ranks_y = map(_centred_ranks, means)
+    exact = factorial(len(sizes)) <= require_whole(n_permutations, "n_permutations")
+    if exact:
+        sums = _ordering_sums(ranks_x, ranks_y)
+    else:
+        rows = np.tile(ranks_y, (n_permutations, 1))
+        sums = np.random.default_rng(seed).permuted(rows, axis=1) @ ranks_x
+    # Centred ranks are multiples of 1/2: the sums are exact, so >= needs no tolerance.
+    # scipy.stats.permutation_test has one, and takes minutes for the 10! of ten families.
+    rho, observed, own = spearman(*means), ranks_x @ ranks_y, 0 if exact else 1
+    as_large = [np.sum(sums >= observed), np.sum(np.abs(sums) >= abs(observed))]
+    one, two = (np.nan if np.isnan(rho) else (n + own) / (len(sums) + own) for n in as_large)
+    return PermutationTest(rho, float(one), float(two), len(sums), exact)
 
 
-def _stratified_picks(
-    rng: np.random.Generator, n_draws: int, labels: ArrayLike, domains: ArrayLike
-) -> Indices:
-    """Rows drawn with replacement in the place of each clip, of its label and domain."""
-    codes = np.unique(np.asarray(domains).astype(str), return_inverse=True)[1]
-    strata = 2 * codes + (np.asarray(labels) == 1)
-    taken = np.empty((n_draws, len(strata)), np.intp)
-    for stratum in np.unique(strata):
-        members = np.flatnonzero(strata == stratum)
-        taken[:, members] = members[_picks(rng, n_draws, len(members))]
-    return taken
+def _family_codes(families: ArrayLike, n: int) -> Indices:
+    """The families as 0, 1, ... in sorted order; at least two."""
+    names, codes = np.unique(np.asarray(families).astype(str), return_inverse=True)
+    if codes.shape != (n,) or len(names) < 2:
+        raise InputError(
+            f"'families' must name one family for each of the {n} configurations, and at least two "
+            f"families. Got {len(names)} of {codes.size} configurations."
+        )
+    return codes
+
+
+def _machine_costs(metrics: Float64s) -> Float64s:
+    """Mean reciprocal of the quantities; an official score is the reciprocal of their mean."""
+    return np.asarray((1 / np.maximum(metrics, EPSILON)).mean(axis=-1), dtype=float)
+
+
+def _centred_ranks(values: Float64s) -> Float64s:
+    """Average ranks within each row minus their mean: exact multiples of one half."""
+    from scipy.stats import rankdata
+
+    return np.asarray(rankdata(values, axis=-1) - (values.shape[-1] + 1) / 2, dtype=float)
+
+
+def _row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Any = 1.0) -> Float64s:
+    """Weighted correlation of each row of two centred rank arrays; nan where constant."""
+    spread = (weights * ranks_x**2).sum(axis=1) * (weights * ranks_y**2).sum(axis=1)
+    joint = (weights * ranks_x * ranks_y).sum(axis=1)
+    return np.divide(joint, np.sqrt(spread), out=np.full_like(spread, np.nan), where=spread > 0)
+
+
+def _ordering_sums(fixed: Float64s, moved: Float64s) -> Float64s:
+    """``fixed @ ordering`` for every ordering of `moved`."""
+    if len(fixed) <= _BLOCK_VALUES:
+        orderings = np.array(list(permutations(moved.tolist())))
+        return np.asarray(orderings @ fixed, dtype=float)
+    parts = [
+        fixed[0] * value + _ordering_sums(fixed[1:], np.delete(moved, i))
+        for i, value in enumerate(moved)
+    ]
+    return np.concatenate(parts)
 
 
 def _picks(rng: np.random.Generator, n_draws: int, size: int) -> Indices:

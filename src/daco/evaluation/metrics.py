@@ -1,8 +1,7 @@
-"""Metrics: official AUC, pAUC and score, decisions' F1, F1-EV, realised false-alarm rates.
+"""Official metrics of one machine, the rules of the years, and F1 of decisions.
 
-``scores``, ``labels`` and ``domains`` have one entry per clip. Higher scores mean more
-anomalous; label 1 is an anomaly, 0 a normal clip; a domain is any name. Results are
-fractions, computed as the challenge's evaluator computes them.
+``scores``, ``labels`` and ``domains`` have one entry per clip. A higher score is more anomalous;
+label 1 is an anomaly, 0 a normal clip. Results are fractions, as of the challenge's evaluator.
 """
 
 from __future__ import annotations
@@ -216,8 +215,8 @@ def decision_metrics(
 ) -> dict[str, float]:
     """Compute precision, recall and F1 in each domain, on its own clips; 0/0 counts as 0.
 
-    A decision is 1 for an anomalous clip; labels and domains are as in `machine_metrics`. If half
-    of the clips are anomalies, a system that always decides 1 has F1 = 0.667.
+    A decision is 1 for an anomalous clip. If half of the clips are anomalies, a system that always
+    decides 1 has F1 = 0.667.
 
     >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
     {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
@@ -233,54 +232,6 @@ def decision_metrics(
         result[f"recall_{name}"] = hits / max(n_anomalies, 1)
         result[f"f1_{name}"] = 2 * hits / max(n_alarms + n_anomalies, 1)
     return result
-
-
-def f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Compute the expected F1 of a threshold drawn uniformly between lowest and highest score.
-
-    Unlike an AUC it changes under monotone maps of the scores. Equal scores give 0.
-
-    >>> f1_ev([0, 1, 2, 3], [0, 0, 1, 1])
-    0.8222222222222223
-    """
-    scaled, truth = _scaled(scores, labels)
-    return _expected_f1(np.unique(scaled), scaled, truth)
-
-
-def bounded_f1_ev(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Compute `f1_ev` over the thresholds that an estimate from normal clips could give.
-
-    They reach from 0.2 standard deviations of the normal scores below their mean to as much above
-    the (first) threshold with the best F1. The result is 0 if that interval is empty.
-    """
-    scaled, truth = _scaled(scores, labels)
-    normals, thresholds = scaled[~truth], np.unique(scaled)
-    margin = 0.2 * normals.std()
-    low = normals.mean() - margin
-    high = thresholds[np.argmax(_f1_at(thresholds, scaled, truth))] + margin
-    inside = thresholds[(thresholds > low) & (thresholds < high)]
-    return _expected_f1(np.concatenate([[low], inside, [high]]), scaled, truth)
-
-
-def false_positive_rates(
-    scores: ArrayLike, labels: ArrayLike, domains: ArrayLike, thresholds: ArrayLike
-) -> dict[str, Float64s]:
-    """Compute the share of normal clips of each domain whose score is above each threshold.
-
-    There are as many shares as thresholds. There need not be an anomaly.
-
-    >>> false_positive_rates([1, 2, 3], [0, 0, 0], ["a", "a", "b"], thresholds=1.5)
-    {'a': array([0.5]), 'b': array([1.])}
-    """
-    checked = finite_array(scores, "scores", 1)
-    limits = finite_array(thresholds, "thresholds", None)
-    truth, names, codes = _truth(len(checked), labels, domains, anomalies=False)
-    rates: dict[str, Float64s] = {}
-    for code, name in enumerate(names):
-        normals = np.sort(checked[~truth & (codes == code)])
-        below = np.searchsorted(normals, np.atleast_1d(limits), side="right")
-        rates[name] = (len(normals) - below) / len(normals)
-    return rates
 
 
 def _areas(scores: Float64s, kinds: Indices) -> Float64s:
@@ -339,26 +290,6 @@ def _block_metrics(scores: Float64s, kinds: Indices) -> Float64s:
     return result
 
 
-def _scaled(scores: ArrayLike, labels: ArrayLike) -> tuple[Float64s, Bools]:
-    checked = finite_array(scores, "scores", 1)
-    truth, _, _ = _truth(len(checked), labels, ["all"] * len(checked))
-    # F1-EV does not depend on the unit; a power of two keeps the span of huge scores finite.
-    return np.ldexp(checked, -np.frexp(np.abs(checked).max())[1]), truth
-
-
-def _f1_at(thresholds: Float64s, scores: Float64s, truth: Bools) -> Float64s:
-    anomalies = np.sort(scores[truth])
-    hits = len(anomalies) - np.searchsorted(anomalies, thresholds, side="right")
-    alarms = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="right")
-    return np.asarray(2 * hits / (alarms + len(anomalies)))
-
-
-def _expected_f1(thresholds: Float64s, scores: Float64s, truth: Bools) -> float:
-    span = thresholds[-1] - thresholds[0]
-    area = _f1_at(thresholds[:-1], scores, truth) @ np.diff(thresholds)
-    return float(area / span) if span > 0 else 0.0
-
-
 def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
     given = plain_array(values, name, 1).tolist()
     for index, value in enumerate(given):
@@ -369,9 +300,7 @@ def _binary(values: ArrayLike, name: str, remedy: str) -> Bools:
     return np.array(given, dtype=bool)
 
 
-def _truth(
-    n_clips: int, labels: ArrayLike, domains: ArrayLike, *, anomalies: bool = True
-) -> tuple[Bools, list[str], Indices]:
+def _truth(n_clips: int, labels: ArrayLike, domains: ArrayLike) -> tuple[Bools, list[str], Indices]:
     """Labels, domain names and each clip's position among them, checked against each other."""
     truth = _binary(labels, "labels", "Write 1 for an anomaly and 0 for a normal clip.")
     if len(truth) != n_clips:
@@ -379,7 +308,7 @@ def _truth(
             f"The 'labels' argument must have {n_clips} entries, one per clip. Got {len(truth)}."
         )
     names, codes = encode_domains(plain_array(domains, "domains", 1).tolist(), n_clips)
-    if truth.all() or (anomalies and not truth.any()):
+    if truth.all() or not truth.any():
         missing = "normal clip (label 0)" if truth.all() else "anomaly (label 1)"
         raise InputError(f"The 'labels' argument has no {missing}. Give at least one.")
     normals = np.bincount(codes[~truth], minlength=len(names))

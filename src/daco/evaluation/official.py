@@ -19,8 +19,6 @@ from daco.data.clips import ONE_DOMAIN
 from daco.errors import InputError
 from daco.evaluation.intervals import t_quantiles
 from daco.evaluation.metrics import EPSILON, grid_metrics, quantities_of, rule_of
-from daco.evaluation.scorefiles import machine_title
-from daco.text import name_list
 from daco.validation import Float64s
 
 _SECTION = ["set", "machine", "section"]
@@ -164,8 +162,7 @@ def score_estimate(metrics: pd.DataFrame, year: int | None = None) -> Estimate:
     """
     if metrics["configuration"].nunique() > 1:
         raise InputError("This interval is of one configuration. Select its rows.")
-    rows = score_estimates(metrics, year)
-    return _estimate(rows.iloc[0]) if len(rows) else Estimate(float("nan"), None, None, 0)
+    return _estimate(score_estimates(metrics, year))
 
 
 def score_differences(metrics: pd.DataFrame, first: str, year: int | None = None) -> pd.DataFrame:
@@ -184,23 +181,23 @@ def score_differences(metrics: pd.DataFrame, first: str, year: int | None = None
 def score_difference(
     first: pd.DataFrame, second: pd.DataFrame, year: int | None = None
 ) -> Estimate:
-    """Compute `score_differences` of the rows of two configurations on the same machines.
+    """Compute the score of one configuration minus another's over the machines that both have.
+
+    The arguments are rows of a table of metrics; n is 0 if no machine is in both.
 
     >>> first = pd.DataFrame({"machine": list("abc"), "section": "00", "configuration": "x",
     ...     "auc_source": [70, 80, 66], "auc_target": [60, 50, 61], "pauc": [55, 52, 58]})
     >>> print(score_difference(first, first.assign(auc_target=[50, 40, 55])))
     3.81 [0.10, 7.52]
     """
-    sections = []
-    for each in (first, second):
-        known = each.dropna(subset=official_quantities(each, year), how="all")
-        sections.append(set(zip(known["machine"], known["section"], strict=True)))
-    if differing := sorted({machine_title(*key) for key in sections[0] ^ sections[1]}):
-        raise InputError(
-            f"A difference needs the same machines twice. Only one has {name_list(differing)}."
-        )
-    both = pd.concat([first.assign(configuration="1"), second.assign(configuration="2")])
-    return _estimate(score_differences(both, "1", year).iloc[0])
+    one, two = (
+        rows.dropna(subset=official_quantities(rows, year), how="all") for rows in (first, second)
+    )
+    section = ["machine", "section"]
+    shared = one[section].merge(two[section])
+    one, two = one.merge(shared), two.merge(shared)
+    both = pd.concat([one.assign(configuration="1"), two.assign(configuration="2")])
+    return _estimate(score_differences(both, "1", year) if len(both) else both)
 
 
 def machine_scores(metrics: pd.DataFrame, year: int | None = None) -> pd.DataFrame:
@@ -254,6 +251,10 @@ def _intervals(
     return pd.DataFrame({"value": values, **ends, "n": n})
 
 
-def _estimate(row: pd.Series) -> Estimate:
+def _estimate(rows: pd.DataFrame) -> Estimate:
+    """The first row of a table of estimates; nan where it has none."""
+    if rows.empty:
+        return Estimate(float("nan"), None, None, 0)
+    row = rows.iloc[0]
     low, high = (None if np.isnan(row[end]) else float(row[end]) for end in ("low", "high"))
     return Estimate(float(row["value"]), low, high, int(row["n"]))

@@ -20,9 +20,9 @@ import pandas as pd
 from daco.data.clips import ONE_DOMAIN, stem_of
 from daco.data.columns import clip_columns
 from daco.data.dcase import require_normal_names
-from daco.data.manifest import read_cells, read_rows
+from daco.data.manifest import read_texts
 from daco.data.parquet import naming_file
-from daco.errors import DataError, InputError
+from daco.errors import InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
@@ -73,7 +73,7 @@ def read_system(path: Path | str) -> pd.DataFrame:
         if is_run(path):
             return _read_run(path)
         given = _read_folder(path) if path.is_dir() else _read_file(path)
-        columns = clip_columns(given, len(given["path"]), _CELLS)
+        columns = clip_columns(given, len(given["path"]), _CELLS, first=1)
         table = pd.DataFrame({name: list(column) for name, column in columns.items()}, dtype=object)
         table = table.rename(columns={"path": "clip"})
         if table["domain"].isna().all():
@@ -152,18 +152,10 @@ def _is_used(name: str) -> bool:
 def _read_file(path: Path) -> dict[str, list[Any]]:
     if parse_file_name(path.name):
         raise InputError("this is one score file of a challenge. Give its folder.")
-    header, rows = read_rows(path, _is_used)
-    if "score" not in header:
+    frame = read_texts(path, _is_used)
+    if "score" not in frame:
         raise InputError("there is no column 'score'.")
-    columns: dict[str, list[Any]] = {name: [] for name in header if _is_used(name)}
-    for number, row in enumerate(rows, 1):
-        where = f"{path}, row {number}, column"
-        cells = row | dict.fromkeys(_CELLS) | read_cells(row, where)
-        for name, values in columns.items():
-            if cells[name] is None and name in ("machine", "split"):
-                raise DataError(f"{where} {name!r}: empty.")
-            values.append(cells[name])
-    return columns
+    return {str(name): frame[name].tolist() for name in frame}
 
 
 def _read_folder(folder: Path) -> dict[str, Any]:

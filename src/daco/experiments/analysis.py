@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from daco.detector.decision import ROUNDING
-from daco.evaluation.intervals import clip_bootstrap, family_block_bootstrap, machine_bootstrap
+from daco.evaluation.intervals import (
+    clip_bootstrap,
+    family_block_bootstrap,
+    family_mean_permutation,
+    machine_bootstrap,
+    spearman,
+)
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES
 from daco.evaluation.official import (
     Estimate,
@@ -22,15 +28,11 @@ from daco.evaluation.official import (
     official_scores,
     score_difference,
 )
-from daco.evaluation.statistics import family_mean_permutation, spearman
-from daco.experiments.choice import grid_table, rules_table, years_of
-from daco.experiments.criteria import MACHINE, Years, machine_criteria
-from daco.method.config import PAPER_CONFIG, RAW_CONFIG, ScoreConfig
+from daco.experiments.choice import Years
+from daco.experiments.machine_data import MACHINE
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.method.criterion import ks_counts
 from daco.validation import Float64s
-
-if TYPE_CHECKING:
-    from daco.experiments.result import StudyResult
 
 CLIP_DRAWS = 1000
 _FLOOR_DRAWS = 2000
@@ -60,14 +62,6 @@ def frontier_table(metrics: pd.DataFrame) -> pd.DataFrame:
         strong to no shrinkage, ``ratio-soft``. Columns ``set, variant, configuration, m,
         auc_source, auc_target`` (means over machines and sections), ``signed_gap, absolute_gap,
         median_gap`` (of source minus target) and ``score``.
-
-    Examples
-    --------
-    >>> metrics = pd.DataFrame({"set": "dev", "machine": ["fan", "saw"], "section": "00",
-    ...     "configuration": "raw-k1", "auc_source": [80.0, 70.0], "auc_target": [60.0, 64.0],
-    ...     "pauc": 55.0})
-    >>> frontier_table(metrics)[["variant", "auc_source", "signed_gap"]].values.tolist()
-    [['raw', 75.0, 13.0]]
     """
     domains = ["auc_source", "auc_target"]
     if not set(domains) <= set(metrics):
@@ -99,33 +93,38 @@ def _variants(known: set[str]) -> Iterator[tuple[str, float, str]]:
 # False alarms
 
 
-def coverage_table(result: StudyResult) -> pd.DataFrame:
+def coverage_table(clips: pd.DataFrame, chosen: str) -> pd.DataFrame:
     """Compute the realised false-alarm rates of normal test clips at nominal rates.
+
+    Parameters
+    ----------
+    clips : DataFrame
+        The table of a study.
+    chosen : str
+        The configuration of which there are rows, beside raw k-NN, the fixed default and blend.
 
     Returns
     -------
     DataFrame
         ``set, machine, section, domain, configuration, decision, level, rate, n``, where n is the
         number of normal clips. A ``p-value`` at most the level is an alarm. The paper decided by
-        one threshold for all domains; raw k-NN, the fixed default and the decided configurations
-        have rows with the decision ``paper's threshold``, for comparison.
+        one threshold for all domains; ``paper's threshold`` has the rates of that, for comparison.
     """
-    test = result.test_clips
-    normals = test[(test["label"] == 0) & (test["domain"] != "")]
-    train = result.clips[result.clips["split"] == "train"]
+    known = (clips["split"] == "test") & (clips["label"] == 0) & (clips["domain"] != "")
+    normals, train = clips[known], clips[clips["split"] == "train"]
     parts = []
-    for config in result.decided:
+    shown = [RAW_CONFIG, *dict.fromkeys([PAPER_CONFIG, DEFAULT_CONFIG, chosen])]
+    for config in [name for name in shown[1:] if f"p:{name}" in clips]:
         p_values = normals[f"p:{config}"].dropna()
         alarms = {level: p_values <= level * (1 + ROUNDING) for level in NOMINAL_LEVELS}
         parts.append(_rates(normals, pd.DataFrame(alarms), config, "p-value"))
-    for config in dict.fromkeys([RAW_CONFIG, PAPER_CONFIG, *result.decided]):
-        if config in result.clips:
-            clips = normals.dropna(subset=config)
-            alarms = {
-                level: clips[config] > _paper_thresholds(clips, train, config, level)
-                for level in NOMINAL_LEVELS
-            }
-            parts.append(_rates(clips, pd.DataFrame(alarms), config, "paper's threshold"))
+    for config in [name for name in dict.fromkeys(shown) if name in clips]:
+        scored = normals.dropna(subset=config)
+        alarms = {
+            level: scored[config] > _paper_thresholds(scored, train, config, level)
+            for level in NOMINAL_LEVELS
+        }
+        parts.append(_rates(scored, pd.DataFrame(alarms), config, "paper's threshold"))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=_COVERAGE)
 
 
@@ -156,14 +155,6 @@ def _paper_thresholds(
 # Transfer: does what was known before predict the evaluation score?
 
 
-def transfer_table(result: StudyResult, metrics: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Rank correlations of dev score and criterion with the evaluation score."""
-    if metrics is None:
-        metrics = result.metrics(result.candidates)
-    grid, by_machine = grid_table(result, metrics), machine_criteria(result.criteria)
-    return transfer_of(grid, metrics, by_machine, years=years_of(result))
-
-
 def transfer_of(
     grid: pd.DataFrame,
     metrics: pd.DataFrame,
@@ -187,19 +178,10 @@ def transfer_of(
     Returns
     -------
     DataFrame
-        ``signal`` (``dev score`` or ``criterion``), ``rho`` (Spearman; the criterion's sign is
-        turned, so that +1 is a perfect predictor), the 95 % interval ``low, high``, ``over``
-        (``families`` of configurations, which are near copies of each other, or ``machines``), n
-        and, over families, ``p``: two-sided, by permuted family means. No rows if a signal is
-        constant or has fewer than three configurations.
-
-    Examples
-    --------
-    >>> grid = pd.DataFrame({"configuration": ["raw-k1", "raw-k2", "ratio-soft-k1"],
-    ...     "eval_score": [55.0, 56.0, 58.0], "criterion_dev": [0.6, 0.55, 0.5]})
-    >>> none = pd.DataFrame(columns=["set", "machine", "section", "configuration"])
-    >>> transfer_of(grid, none, none.assign(criterion=[]))[["signal", "rho", "over", "n"]].values
-    array([['criterion', 1.0, 'families', 2]], dtype=object)
+        ``signal`` (``dev score`` or ``criterion``), ``rho`` (Spearman; +1 is a perfect predictor),
+        the 95 % interval ``low, high``, ``over`` (``families`` of configurations, which are near
+        copies of each other, or ``machines``), n and, over families, ``p``: two-sided, by permuted
+        family means. No rows if a signal is constant or has fewer than three configurations.
     """
     rows: list[list[Any]] = []
     for signal, column, sign in (("dev score", "dev_score", 1), ("criterion", "criterion_dev", -1)):
@@ -248,21 +230,22 @@ def _by_machine(rows: pd.DataFrame, column: str, names: Sequence[str]) -> Float6
 
 
 def differences_table(
-    result: StudyResult,
-    *,
-    metrics: pd.DataFrame | None = None,
-    rules: pd.DataFrame | None = None,
-    clips: bool = True,
+    metrics: pd.DataFrame,
+    rules: pd.DataFrame,
+    chosen: str,
+    year: int | None = None,
+    clips: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Compute the evaluation score of the chosen configuration minus that of others.
 
     Parameters
     ----------
-    result : StudyResult
-    metrics, rules : DataFrame, optional
-        ``result.metrics()`` and ``result.rules()``, if they are known.
-    clips : bool
-        Whether to compute intervals over test clips as well.
+    metrics, rules : DataFrame
+        ``result.metrics()`` and ``result.rules()`` of a study.
+    chosen : str
+    year : int, optional
+    clips : DataFrame, optional
+        Test clips, for intervals over these.
 
     Returns
     -------
@@ -270,23 +253,18 @@ def differences_table(
         ``rules`` (that pick the other one), ``first, second, value, low, high, n, over``: paired
         differences in points. An interval over test clips holds for these machines only.
     """
-    chosen, year = result.run["choice"]["config"], result.year("eval")
-    if metrics is None:
-        metrics = result.metrics()
-    if rules is None:
-        rules = rules_table(result, metrics)
-    picked = rules[
-        rules["configuration"].isin([*result.clips]) & (rules["configuration"] != chosen)
-    ]
+    known = set(metrics["configuration"]) - {chosen}
+    picked = rules[rules["configuration"].isin(known)]
     others = picked.groupby("configuration", sort=False)["rule"].agg(", ".join).to_dict()
     metrics = metrics[metrics["set"] == "eval"]
-    test = result.test_clips
+    by_clips = clips is not None and set(official_quantities(metrics, year)) == set(QUANTITIES)
     rows = []
     for second, names in others.items():
+        second = str(second)
         one, two = (metrics[metrics["configuration"] == name] for name in (chosen, second))
-        estimates = [paired_difference(one, two, year)]
-        if clips and set(official_quantities(metrics, year)) == set(QUANTITIES):
-            estimates.append(_clip_difference(test[test["set"] == "eval"], chosen, second))
+        estimates = [score_difference(one, two, year)]
+        if by_clips and clips is not None:
+            estimates.append(_clip_difference(clips[clips["set"] == "eval"], chosen, second))
         rows += [
             {"rules": names, "first": chosen, "second": second} | vars(each)
             for each in estimates
@@ -296,43 +274,17 @@ def differences_table(
     return pd.DataFrame(rows, columns=columns)
 
 
-def paired_difference(
-    first: pd.DataFrame, second: pd.DataFrame, year: int | None = None
-) -> Estimate:
-    """Official score of one configuration minus that of another, over machines that both have.
-
-    The arguments are rows of a table of metrics; a machine whose metrics are not known does not
-    count.
-    """
-    section = ["machine", "section"]
-    first, second = (
-        rows.dropna(subset=official_quantities(rows, year), how="all") for rows in (first, second)
-    )
-    shared = first[section].merge(second[section])
-    if shared.empty:
-        return Estimate(np.nan, None, None, 0)
-    return score_difference(first.merge(shared), second.merge(shared), year)
-
-
 def _clip_difference(clips: pd.DataFrame, first: str, second: str) -> Estimate:
     """Official score of column `first` minus `second` with an interval over test clips.
 
     Machines without labels of both kinds do not count.
     """
-    groups = {
-        str(key): rows
-        for key, rows in clips.groupby(["machine", "section"], sort=False)
-        if set(rows["label"]) == {0, 1}
-    }
-    if not groups:
+    labels = clips.groupby(["machine", "section"])["label"]
+    clips = clips[(labels.transform("min") == 0) & (labels.transform("max") == 1)]
+    if clips.empty:
         return Estimate(np.nan, None, None, 0, "clips")
-    one, two, labels, domains = (
-        {key: rows[name].to_numpy() for key, rows in groups.items()}
-        for name in (first, second, "label", "domain")
-    )
-    drawn = clip_bootstrap(one, two, labels, domains, n_draws=CLIP_DRAWS)
-    n_clips = sum(map(len, groups.values()))
-    return Estimate(drawn.estimate, drawn.low, drawn.high, n_clips, "clips")
+    drawn = clip_bootstrap(clips, first, second, n_draws=CLIP_DRAWS)
+    return Estimate(drawn.estimate, drawn.low, drawn.high, len(clips), "clips")
 
 
 # The floor of the criterion

@@ -1,29 +1,25 @@
 """Choosing a configuration from the tables of a study: by one rule, by all, and how stably.
 
-A choice reads criteria, the label-free veto and, for some rules, the development scores;
+The table of criteria has the columns ``set, machine, section, configuration, measure, split,
+value``. A choice reads criteria, the label-free veto and, for some rules, the development scores;
 evaluation scores are only looked up for configurations that were chosen before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from daco.errors import InputError
-from daco.evaluation.official import metrics_table, official_quantities, score_estimates
-from daco.experiments.criteria import (
-    MACHINE,
-    Years,
-    grid_of,
-    label_free_veto,
-    machine_criteria,
-    resampled_criteria,
-)
+from daco.evaluation.official import official_quantities, official_scores, score_estimates
+from daco.experiments.machine_data import MACHINE
 from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, blind_pool
+from daco.method.criterion import PAPER_SPLITS
 from daco.method.selection import (
     CRITERION_DIGITS,
     NOISE_QUANTILE,
@@ -32,18 +28,17 @@ from daco.method.selection import (
     choose,
     parse_rule,
 )
-from daco.method.viability import Viability
+from daco.method.viability import INJECTED, PseudoScores, Viability, viability_veto
+from daco.text import quantity
 from daco.validation import Float64s
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daco.experiments.result import StudyResult
+Years = Mapping[str, int | None]
+"""The year of the challenge whose rules hold, by set."""
 
 PER_MACHINE = "per-machine"
 """The paper's blind rule, which chooses for each machine from its own normals."""
 
-_READS_DEV = {
+READS_DEV = {
     Rule.GUARDED: "development labels (veto only)",
     Rule.PAPER: "development labels (veto only)",
     Rule.DEV: "development labels",
@@ -55,120 +50,147 @@ _RULES = [
 ]
 
 
-# Functions of a result, and of its metrics where these are known
+# Criteria by machine, by resample and by configuration
 
 
-def grid_table(result: StudyResult, metrics: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Score and criterion of every candidate, one row each; columns that are not known are absent.
+def grid_of(
+    candidates: Sequence[str],
+    metrics: pd.DataFrame | None,
+    criteria: pd.DataFrame,
+    years: Years | None = None,
+    veto: Viability | None = None,
+) -> pd.DataFrame:
+    """Compute official scores and mean criteria of the candidates.
 
-    ``configuration, dev_score, eval_score, criterion_dev, criterion_eval, criterion_paper,
-    pseudo_score, viable``; scores in percent.
-    """
-    if metrics is None:
-        metrics = result.metrics(result.candidates)
-    return _grid(result, metrics, _veto(result)[0])
-
-
-def choose_from(result: StudyResult, rule: Rule | str = Rule.GUARDED) -> Choice:
-    """Choose a configuration by a rule. No label of an evaluation clip is read."""
-    rule = parse_rule(rule)
-    metrics = None
-    if rule in _READS_DEV:
-        clips = result.clips[result.clips["set"] == "dev"]
-        metrics = metrics_table(clips, result.candidates, result.year("dev"))
-    veto, note = _veto(result)
-    grid = _grid(result, metrics, veto)
-    choice = pick(grid, rule, resampled_criteria(result.criteria, result.candidates))
-    return _explained(choice, grid, veto, note)
-
-
-def rules_table(result: StudyResult, metrics: pd.DataFrame | None = None) -> pd.DataFrame:
-    """What each rule picks, and what that scores, with intervals over machines."""
-    if metrics is None:
-        metrics = result.metrics()
-    by_machine = machine_criteria(result.criteria)
-    resampled = resampled_criteria(result.criteria, result.candidates)
-    grid = grid_table(result, metrics)
-    return rules_of(grid, metrics, by_machine, resampled, years_of(result))
-
-
-def stability_table(result: StudyResult, metrics: pd.DataFrame | None = None) -> pd.DataFrame:
-    """How many resamples pick each configuration that no veto excludes, and what it scores.
+    Parameters
+    ----------
+    candidates : sequence of str
+        The configurations, in tie-breaking order.
+    metrics : DataFrame, optional
+        ``set, machine, section, configuration`` and the metrics in percent. A machine counts in a
+        score if it has metrics of all candidates.
+    criteria : DataFrame
+        ``set, machine, section, configuration, measure, split, value``.
+    years : mapping of set to year, optional
+    veto : Viability, optional
+        The label-free veto.
 
     Returns
     -------
     DataFrame
-        ``configuration, picked`` (number of resamples), ``n_resamples, within_noise`` (whether its
-        criterion less that of the chosen one has a 5 % quantile <= 0), ``chosen``, criterion and
-        scores; most often picked first. No rows if the study's rule has no resamples.
+        ``configuration`` and, as far as they are known, ``dev_score``, ``eval_score``,
+        ``criterion_dev``, ``criterion_eval``, ``criterion_paper``, ``pseudo_score`` and ``viable``.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daco.experiments.choice import grid_of
+    >>> keys = {"set": "dev", "machine": "fan", "section": "00", "configuration": ["a", "b"]}
+    >>> metrics = pd.DataFrame(keys | {"auc": [80.0, 60.0], "pauc": [60.0, 60.0]})
+    >>> criteria = pd.DataFrame(keys | {"measure": "balance", "split": 0, "value": [0.5, 0.4]})
+    >>> grid_of(["a", "b"], metrics, criteria)[["dev_score", "criterion_dev"]].round(1).values
+    array([[68.6,  0.5],
+           [60. ,  0.4]])
     """
-    grid = grid_table(result, metrics)
-    resampled = resampled_criteria(result.criteria, result.candidates)
-    choice = pick(grid, result.run["settings"].get("rule", Rule.GUARDED), resampled)
-    columns = ["configuration", "picked", "n_resamples", "within_noise", "chosen"]
-    columns += [name for name in ("criterion_dev", "dev_score", "eval_score") if name in grid]
-    if resampled is None or choice.agreement is None:
-        return pd.DataFrame(columns=columns)
-    names = grid["configuration"]
-    allowed = names.map(choice.criterion).notna() & ~names.isin(choice.vetoed)
-    table = grid[allowed].sort_values("criterion_dev", kind="stable").set_index("configuration")
-    samples = pd.DataFrame(resampled, index=names).loc[table.index].round(CRITERION_DIGITS)
-    samples = samples.dropna(axis=1)
-    picked = samples.idxmin().value_counts()  # of equal ones that of smaller criterion
-    margins = samples.sub(samples.loc[choice.config]).quantile(NOISE_QUANTILE, axis=1)
-    table = table.assign(
-        picked=picked.reindex(table.index, fill_value=0),
-        n_resamples=samples.shape[1],
-        within_noise=margins <= 0,
-        chosen=table.index == choice.config,
-    )
-    return table.sort_values("picked", ascending=False, kind="stable").reset_index()[columns]
-
-
-def years_of(result: StudyResult) -> dict[str, int | None]:
-    """The year whose rules hold for each set."""
-    return {each: result.year(each) for each in result.sets}
-
-
-def _grid(
-    result: StudyResult, metrics: pd.DataFrame | None, veto: Viability | None
-) -> pd.DataFrame:
-    grid = grid_of(result.candidates, metrics, result.criteria, years_of(result))
+    names = list(candidates)
+    grid = pd.DataFrame({"configuration": names})
+    for each in ("dev", "eval"):
+        if metrics is None:
+            break
+        year = (years or {}).get(each)
+        rows = metrics[(metrics["set"] == each) & metrics["configuration"].isin(names)]
+        known = rows[official_quantities(rows, year)].notna().any(axis=1)
+        rows = rows[known.groupby([rows[name] for name in MACHINE]).transform("all")]
+        scores = official_scores(rows, year).reindex(names)
+        if scores.notna().all():
+            grid[f"{each}_score"] = scores.to_numpy()
+    by_machine = machine_criteria(criteria)
+    tables = {each: by_machine[by_machine["set"] == each] for each in ("dev", "eval")}
+    tables["paper"] = machine_criteria(_paper_splits(criteria[criteria["set"] == "dev"]))
+    for each, table in tables.items():
+        if len(table):
+            means = table.groupby("configuration")["criterion"].mean(skipna=False)
+            grid[f"criterion_{each}"] = means.reindex(names).round(CRITERION_DIGITS).to_numpy()
     if veto is not None:
-        known = pd.Series(100 * veto.score, index=list(veto.configs))
-        grid["pseudo_score"] = known.reindex(result.candidates).to_numpy()
+        pseudo = pd.Series(100 * veto.score, index=list(veto.configs))
+        grid["pseudo_score"] = pseudo.reindex(names).to_numpy()
         grid["viable"] = ~grid["configuration"].isin(veto.reasons)
     return grid
 
 
-def _veto(result: StudyResult) -> tuple[Viability | None, str]:
-    return label_free_veto(result.criteria, result.candidates, result.run["machines"])
+def machine_criteria(criteria: pd.DataFrame) -> pd.DataFrame:
+    """The criterion of each machine and configuration, the mean over splits.
+
+    Returns ``set, machine, section, configuration, criterion``, in the order of the table.
+    """
+    rows = criteria[criteria["measure"] == "balance"]
+    keys = [*MACHINE, "configuration"]
+    means = rows.groupby(keys, sort=False, observed=True)["value"].mean(skipna=False)
+    return means.rename("criterion").reset_index()
 
 
-def _explained(choice: Choice, grid: pd.DataFrame, veto: Viability | None, note: str) -> Choice:
-    """The choice with the values behind its vetoes, and with warnings about the label-free one."""
-    reasons = {} if veto is None else veto.reasons
-    rows = grid.set_index("configuration")
-    vetoed = {}
-    for name, by in choice.vetoed.items():
-        if "dev_score" in rows:
-            values = (
-                f"{rows['dev_score'][name]:.2f}, at or below {rows['dev_score'].quantile(0.1):.2f}"
-            )
-            by = by.replace("dev-score veto", f"dev-score veto ({values})")
-        vetoed[name] = by.replace("label-free veto", f"label-free veto ({reasons.get(name)})")
-    warnings = list(choice.warnings)
-    if choice.rule in (Rule.GUARDED, Rule.LABEL_FREE):
-        warnings += [text for text in (note, *(veto.warnings if veto else ())) if text]
-    elif choice.config in reasons:
-        warnings.append(
-            f"{choice.config} is excluded by the label-free veto, which the rule {choice.rule} "
-            f"does not read: {reasons[choice.config]}. The rule guarded reads it."
+def _paper_splits(criteria: pd.DataFrame) -> pd.DataFrame:
+    """The paper's splits of each machine as balance: rows of their own, or the first ten."""
+    own = criteria[criteria["measure"] == "paper"]
+    has_own = criteria["machine"].isin(own["machine"])
+    first = (criteria["measure"] == "balance") & (criteria["split"] < PAPER_SPLITS) & ~has_own
+    return pd.concat([own.assign(measure="balance"), criteria[first]])
+
+
+def resampled_criteria(criteria: pd.DataFrame, candidates: Sequence[str]) -> Float64s | None:
+    """The criterion (C, R) in each resample, mean over development machines; None without."""
+    rows = criteria[(criteria["measure"] == "resample") & (criteria["set"] == "dev")]
+    if rows.empty:
+        return None
+    groups = rows.groupby(["configuration", "split"], observed=True)["value"]
+    return groups.mean(skipna=False).unstack("split").reindex(list(candidates)).to_numpy(float)
+
+
+def label_free_veto(
+    criteria: pd.DataFrame, candidates: Sequence[str], machines: Sequence[Mapping[str, Any]]
+) -> tuple[Viability | None, str]:
+    """The label-free veto over development and evaluation machines alike, and a note about it.
+
+    ``machines`` have ``set, machine, section`` and ``pseudo``, the facts about pseudo-anomalies, or
+    None where there are too few clips. Those with injected faults count alone, where there are any,
+    since sounds say more than moved vectors. Candidates without pseudo scores are not excluded.
+    """
+    judged = [each for each in machines if each.get("pseudo")]
+    if not judged:
+        return None, "No machine has enough normals for the label-free veto."
+    injected = [each for each in judged if each["pseudo"]["basis"] == INJECTED]
+    note = ""
+    if 0 < len(injected) < len(judged):
+        note = (
+            f"The label-free veto uses {quantity(injected, 'machine')} of {len(judged)}: faults "
+            "were not injected into the others."
         )
-    return replace(choice, vetoed=vetoed, warnings=tuple(warnings))
+    rows = criteria[criteria["measure"].str.startswith("pseudo_")]
+    values = rows.set_index([*MACHINE, "configuration", "measure"])["value"].unstack("measure")
+    scores = []
+    for each in injected or judged:
+        facts, own = each["pseudo"], values.loc[tuple(each[name] for name in MACHINE)]
+        own = own.loc[[name for name in candidates if name in own.index]]
+        auc, pauc = (
+            own[[f"pseudo_{name}_{domain}" for domain in facts["domains"]]].to_numpy(float)
+            for name in ("auc", "pauc")
+        )
+        scores.append(
+            PseudoScores(
+                configs=tuple(own.index),
+                basis=facts["basis"],
+                domains=tuple(facts["domains"]),
+                auc=auc,
+                pauc=pauc,
+                detectable=tuple(facts["detectable"]),
+                plain=np.asarray(facts["plain"], float),
+                warnings=tuple(facts["warnings"]),
+            )
+        )
+    return viability_veto(scores), note
 
 
-# Functions of tables
+# Choices
 
 
 def pick(
@@ -230,9 +252,7 @@ def per_machine_choice(
 ) -> pd.DataFrame:
     """The paper's blind rule: each machine takes the smallest criterion of a pool.
 
-    ``metrics`` and ``by_machine`` are as in `rules_of`, the pool is in tie-breaking order. Every
-    machine of ``metrics`` gets a row ``set, machine, section, configuration, criterion``; without a
-    criterion it takes the fixed default, or the first of a pool without it.
+    Without a criterion it takes the fixed default, or the first of a pool without it.
     """
     fallback = PAPER_CONFIG if PAPER_CONFIG in pool else pool[0]
     rows = by_machine[by_machine["configuration"].isin(pool)].dropna(subset="criterion")
@@ -246,6 +266,29 @@ def per_machine_choice(
     return chosen.fillna({"configuration": fallback})
 
 
+def explained(choice: Choice, grid: pd.DataFrame, veto: Viability | None, note: str) -> Choice:
+    """The choice with the values behind its vetoes, and with warnings about the label-free one."""
+    reasons = {} if veto is None else veto.reasons
+    rows = grid.set_index("configuration")
+    vetoed = {}
+    for name, by in choice.vetoed.items():
+        if "dev_score" in rows:
+            values = (
+                f"{rows['dev_score'][name]:.2f}, at or below {rows['dev_score'].quantile(0.1):.2f}"
+            )
+            by = by.replace("dev-score veto", f"dev-score veto ({values})")
+        vetoed[name] = by.replace("label-free veto", f"label-free veto ({reasons.get(name)})")
+    warnings = list(choice.warnings)
+    if choice.rule in (Rule.GUARDED, Rule.LABEL_FREE):
+        warnings += [text for text in (note, *(veto.warnings if veto else ())) if text]
+    elif choice.config in reasons:
+        warnings.append(
+            f"{choice.config} is excluded by the label-free veto, which the rule {choice.rule} "
+            f"does not read: {reasons[choice.config]}. The rule guarded reads it."
+        )
+    return replace(choice, vetoed=vetoed, warnings=tuple(warnings))
+
+
 def rules_of(
     grid: pd.DataFrame,
     metrics: pd.DataFrame,
@@ -255,31 +298,19 @@ def rules_of(
 ) -> pd.DataFrame:
     """What each rule picks, and what that scores.
 
-    Parameters
-    ----------
-    grid : DataFrame
-        As `pick` reads it; ``eval_score`` is read for the rows ``random`` and ``oracle`` alone.
-    metrics : DataFrame
-        ``set, machine, section, configuration`` and the metrics in percent.
-    by_machine : DataFrame
-        ``set, machine, section, configuration, criterion``.
-    resampled : (C, R), optional
-    years : mapping of set to year, optional
-
-    Returns
-    -------
-    DataFrame
-        ``rule, reads, configuration, criterion_dev``, the scores of both sets with ``low`` and
-        ``high``, intervals over machines, ``n_dev_machines`` and ``n_machines`` (of the evaluation,
-        or of development without evaluation labels), ``agreement`` (the share of the resamples that
-        pick the configuration; nan for a default that is kept within the noise) and ``stability``,
-        the same in words. ``random`` is the mean of all candidates.
+    `grid` is as `pick` reads it; its ``eval_score`` is read for the rows ``random`` (the mean of
+    all candidates) and ``oracle`` alone. `by_machine` has ``criterion`` by machine, `resampled` is
+    (C, R). The result has ``rule, reads, configuration, criterion_dev``, scores with ``low`` and
+    ``high`` (intervals over machines), ``n_dev_machines``, ``n_machines`` (of the evaluation, or
+    of development without evaluation labels), ``agreement`` (the share of the resamples that pick
+    the configuration; nan for a default that is kept within the noise) and ``stability``, the same
+    in words.
     """
     rows: list[dict[str, Any]] = []
     for rule in Rule:
         with suppress(InputError):  # the grid lacks what it reads, or its veto leaves nothing
             choice = pick(grid, rule, resampled)
-            reads = _READS_DEV.get(rule, "nothing") if "dev_score" in grid else "nothing"
+            reads = READS_DEV.get(rule, "nothing") if "dev_score" in grid else "nothing"
             agreement = choice.agreement if choice.config == choice.pick else None
             row = {"rule": rule.value, "reads": reads, "configuration": choice.config}
             rows.append(row | {"agreement": agreement, "stability": choice.stability})
@@ -319,3 +350,31 @@ def _scores(metrics: pd.DataFrame, years: Years | None) -> pd.DataFrame:
         parts.append(part.rename(columns=names | {"n": f"n_{each}_machines"}))
     table = pd.concat(parts, axis=1)
     return table.assign(n_machines=table["n_eval_machines"].fillna(table["n_dev_machines"]))
+
+
+def stability_of(grid: pd.DataFrame, rule: Rule | str, resampled: Float64s | None) -> pd.DataFrame:
+    """How many resamples pick each configuration that no veto excludes, and what it scores.
+
+    Returns ``configuration, picked`` (number of resamples), ``n_resamples, within_noise`` (whether
+    its criterion less that of the chosen one has a 5 % quantile <= 0), ``chosen``, criterion and
+    scores; most often picked first. No rows if the rule has no resamples.
+    """
+    choice = pick(grid, rule, resampled)
+    columns = ["configuration", "picked", "n_resamples", "within_noise", "chosen"]
+    columns += [name for name in ("criterion_dev", "dev_score", "eval_score") if name in grid]
+    if resampled is None or choice.agreement is None:
+        return pd.DataFrame(columns=columns)
+    names = grid["configuration"]
+    allowed = names.map(choice.criterion).notna() & ~names.isin(choice.vetoed)
+    table = grid[allowed].sort_values("criterion_dev", kind="stable").set_index("configuration")
+    samples = pd.DataFrame(resampled, index=names).loc[table.index].round(CRITERION_DIGITS)
+    samples = samples.dropna(axis=1)
+    picked = samples.idxmin().value_counts()  # of equal ones that of smaller criterion
+    margins = samples.sub(samples.loc[choice.config]).quantile(NOISE_QUANTILE, axis=1)
+    table = table.assign(
+        picked=picked.reindex(table.index, fill_value=0),
+        n_resamples=samples.shape[1],
+        within_noise=margins <= 0,
+        chosen=table.index == choice.config,
+    )
+    return table.sort_values("picked", ascending=False, kind="stable").reset_index()[columns]

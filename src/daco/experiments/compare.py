@@ -15,10 +15,8 @@ import pandas as pd
 
 from daco.errors import InputError
 from daco.evaluation.intervals import too_few_machines
-from daco.evaluation.official import metrics_table, score_estimate
+from daco.evaluation.official import metrics_table, score_difference, score_estimate
 from daco.evaluation.system_scores import match_names
-from daco.experiments.analysis import differences_table, paired_difference, transfer_table
-from daco.experiments.choice import rules_table
 from daco.experiments.result import StudyResult
 from daco.method.config import PAPER_CONFIG
 
@@ -41,7 +39,7 @@ class Comparison:
     choices : DataFrame
         What each run chose, by which rule and why.
     transfer : DataFrame
-        Rank correlations with the evaluation score, as :func:`transfer_table` returns them.
+        Rank correlations with the evaluation score, as :meth:`StudyResult.transfer` returns them.
     differences : DataFrame
         The choice of a run minus what other rules pick, other runs choose or systems score.
     notes : tuple of str
@@ -89,18 +87,17 @@ def compare_runs(
     chosen = {}
     for name, run in runs.items():
         choice, metrics = run.run["choice"], run.metrics()
-        rules = rules_table(run, metrics)
-        differences = differences_table(run, metrics=metrics, rules=rules, clips=False)
+        rules, differences = run.rules(), run.differences(clips=False)
         parts = {
             "rules": rules,
             "choices": rules[rules["rule"] == choice["rule"]].assign(reason=choice["reason"]),
-            "transfer": transfer_table(run, metrics),
+            "transfer": run.transfer(),
             "differences": differences.rename(columns={"rules": "against"}),
         }
         for table, part in parts.items():
             tables[table].append(part.assign(run=name))
         is_chosen = (metrics["set"] == "eval") & (metrics["configuration"] == choice["config"])
-        chosen[name] = metrics[is_chosen], run.year("eval")
+        chosen[name] = metrics[is_chosen], run.years.get("eval")
     for name, scores in (systems or {}).items():
         chosen[name] = own, year = _system_metrics(name, scores, runs)
         score = score_estimate(own, year)
@@ -137,7 +134,8 @@ def _system_metrics(
                 values = groups[key]["score"].to_numpy(float)[order]
                 parts.append(rows[["set", *keys, "domain", "label"]].assign(**{name: values}))
         if parts:
-            return metrics_table(pd.concat(parts), [name], run.year("eval")), run.year("eval")
+            year = run.years["eval"]
+            return metrics_table(pd.concat(parts), [name], year), year
     raise InputError(
         f"System {name!r} has scores of no evaluation machine of the runs. Machines are matched by "
         "name and section."
@@ -147,7 +145,7 @@ def _system_metrics(
 def _between(chosen: Mapping[str, tuple[pd.DataFrame, int | None]]) -> Iterator[list[Any]]:
     """Differences between runs and systems of one year, over the machines that both have."""
     for (first, (one, year)), (second, (two, other)) in combinations(chosen.items(), 2):
-        found = paired_difference(one, two, year)
+        found = score_difference(one, two, year)
         if found.n and year == other:
             names = [each["configuration"].iloc[0] for each in (one, two)]
             ends = found.value, found.low, found.high, found.n, found.over

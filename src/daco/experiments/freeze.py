@@ -7,7 +7,6 @@ public commit of the document, or somebody else's time stamp on its hash, proves
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,25 +14,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from daco.errors import DataError, InputError
-from daco.evaluation.official import official_quantities, score_difference, score_estimate
-from daco.experiments.result import CLIPS, CRITERIA, StudyResult
+from daco.evaluation.official import score_difference, score_estimate
+from daco.experiments.result import StudyResult
+from daco.experiments.run_folder import CLIPS, CRITERIA
 from daco.files.atomic import atomic_write
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
-from daco.method.config import PAPER_CONFIG
+from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG
 from daco.text import name_list, quantity, suggestion
 from daco.version import __version__
 
 KNOWN = "evaluation_labels_were_known"
 OK, CHANGED, NOTE = "ok", "changed", "note"
 
-_WHAT, _SCHEMA = "daco preregistration", 2
+_WHAT, _SCHEMA = "daco preregistration", 3
 _SETTINGS = ("rule", "seed", "splits", "readout", "false_alarm_rate")
 _CRITERIA = ("criterion_dev", "criterion_eval", "criterion_paper")
 _GRID = ("configuration", "dev_score", *_CRITERIA, "viable")
-_TOLERANCES = pd.Series({"dev_score": 0.01, **dict.fromkeys(_CRITERIA, 1e-4)})
+_TOLERANCES = {"dev_score": 0.01, **dict.fromkeys(_CRITERIA, 1e-4)}
 """The last printed digit: processors that round differently swap clips of almost equal score."""
 
 
@@ -75,7 +76,7 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
     Parameters
     ----------
     result : StudyResult
-        A run in a folder.
+        A run in a folder. One that was changed after it was finished raises a `DataError`.
     out : path
         The JSON file; an existing one is never overwritten.
     config : str, optional
@@ -86,19 +87,6 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
     dict
         The document: the frozen configuration, the rule and the numbers it follows from, settings,
         and the SHA-256 of inputs, of the tables and of the document itself.
-
-    Raises
-    ------
-    DataError
-        The run was changed after it was finished.
-
-    Examples
-    --------
-    >>> from daco.experiments.freeze import freeze
-    >>> from daco.experiments.result import StudyResult
-    >>> document = freeze(StudyResult.read("run"), "frozen.json")  # doctest: +SKIP
-    >>> document["frozen"]["configuration"], document["sha256"]  # doctest: +SKIP
-    ('conf-soft-m0-k1', 'c0ffee...')
     """
     out, folder, run = Path(out), result.folder, result.run
     if folder is None:
@@ -121,10 +109,11 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
             "frozen pick": frozen["configuration"],
             "dev pick": result.choose("dev").config if "dev_score" in grid else None,
             "fixed default": PAPER_CONFIG,
-            "blend": "blend",
+            "blend": DEFAULT_CONFIG,
         },
         "settings": run["settings"],
         "inputs": run["inputs"],
+        "vectors": _vectors(run),
         "grid": json.loads(rows.to_json(orient="records", double_precision=15)),
         # Relative, so that run and document can be moved together.
         "run": os.path.relpath(folder.resolve(), out.parent.resolve()),
@@ -134,110 +123,6 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
     with atomic_write(out) as temporary:
         temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return document
-
-
-def verify(
-    document: Path | str, *, run: Path | str | None = None, truth: Path | str | None = None
-) -> Verification:
-    """Check a preregistration and a run, and score the frozen pick once labels are known.
-
-    Parameters
-    ----------
-    document : path
-        The file of ``daco freeze``. If it was edited, nothing else in it is checked.
-    run : path, optional
-        A later run of the same study, or where the frozen run is now. By default the frozen run is
-        looked for where it was.
-    truth : path, optional
-        Evaluation labels for the clips of the run: the official evaluator or its CSV files.
-
-    Returns
-    -------
-    Verification
-
-    Examples
-    --------
-    >>> import json, tempfile
-    >>> path = Path(tempfile.mkdtemp(), "frozen.json")
-    >>> content = {"what": "daco preregistration", "schema": 2, "sha256": "of another document"}
-    >>> _ = path.write_text(json.dumps(content))
-    >>> verify(path).ok
-    False
-    """
-    content = read_preregistration(document)
-    if content.get("sha256") != document_hash(content):
-        edited = Check("document", CHANGED, "edited: its content does not fit its SHA-256")
-        return Verification({}, [edited], [])
-    checks = [Check("document", OK, "as it was frozen")]
-    if run is None:
-        result = _frozen_run(content, Path(document).parent, checks)
-    else:
-        result = StudyResult.read(run)
-    if result is not None:
-        checks += _check_run(content, result)
-    if truth is not None:
-        result = _with_truth(result, truth, checks)
-    scores: list[dict[str, Any]] = []
-    if result is not None and "eval" in result.sets:
-        picks = content["picks"]
-        metrics = result.metrics([each for each in set(picks.values()) if each in result.clips])
-        scores = score_picks(picks, metrics[metrics["set"] == "eval"], result.year("eval"))
-    return Verification(content, checks, scores)
-
-
-def score_picks(
-    picks: Mapping[str, str | None], metrics: pd.DataFrame, year: int | None = None
-) -> list[dict[str, Any]]:
-    """Official scores of picks, and the first pick minus the others, with intervals over machines.
-
-    `picks` has their configurations by name, the frozen one first; `metrics` is of one set. Rows
-    have ``pick, configuration, score`` in percent, and ``difference`` in points or None. There are
-    none if the first pick has no score.
-
-    >>> columns = ["machine", "section", "configuration", "auc_source", "auc_target", "pauc"]
-    >>> metrics = pd.DataFrame([["fan", "00", "raw-k1", 70, 60, 55],
-    ...                         ["fan", "00", "raw-k2", 70, 50, 55]], columns=columns)
-    >>> rows = score_picks({"frozen pick": "raw-k1", "dev pick": "raw-k2"}, metrics)
-    >>> print(rows[0]["score"], rows[1]["difference"])
-    61.06 3.88
-    """
-    known = metrics.dropna(subset=official_quantities(metrics, year), how="all")
-    tables = {pick: known[known["configuration"] == config] for pick, config in picks.items()}
-    frozen = next(iter(tables.values()))
-    if frozen.empty:
-        return []
-    return [
-        {
-            "pick": pick,
-            "configuration": picks[pick],
-            "score": score_estimate(own, year),
-            "difference": None if own is frozen else score_difference(frozen, own, year),
-        }
-        for pick, own in tables.items()
-        if len(own)
-    ]
-
-
-def document_hash(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a document's content without its own hash; spacing and order do not matter."""
-    content = {key: value for key, value in document.items() if key != "sha256"}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return sha256_of_bytes(text.encode("utf-8"))
-
-
-def read_preregistration(path: Path | str) -> dict[str, Any]:
-    """Read a document that ``daco freeze`` has written; its hash is not checked here."""
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path} is not a file that 'daco freeze' has written: {reason}.") from None
-    kind = (document.get("what"), document.get("schema")) if isinstance(document, dict) else None
-    if kind != (_WHAT, _SCHEMA):
-        raise DataError(
-            f"{path} is not a preregistration of schema {_SCHEMA}. Use the daco that wrote it."
-        )
-    return dict(document)
 
 
 def _frozen_choice(result: StudyResult, config: str | None, *, unchanged: bool) -> dict[str, Any]:
@@ -258,6 +143,90 @@ def _frozen_choice(result: StudyResult, config: str | None, *, unchanged: bool) 
             f"The run {result.folder} has no scores of {config!r}.{suggestion(config, known)}"
         )
     return {"configuration": config, "rule": None, "reason": "named, not chosen by a rule"}
+
+
+def document_hash(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a document's content without its own hash; spacing and order do not matter."""
+    content = {key: value for key, value in document.items() if key != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return sha256_of_bytes(text.encode("utf-8"))
+
+
+def read_preregistration(path: Path | str) -> dict[str, Any]:
+    """Read a document that ``daco freeze`` has written; its hash is not checked here."""
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        if (document["what"], document["schema"]) == (_WHAT, _SCHEMA):
+            return dict(document)
+    except OSError as error:
+        raise DataError(f"{path} is not a file that can be read: {error.strerror}.") from None
+    except (ValueError, TypeError, LookupError):
+        pass
+    raise DataError(f"{path} is not a preregistration that this daco wrote (schema {_SCHEMA}).")
+
+
+def verify(
+    document: Path | str, *, run: Path | str | None = None, truth: Path | str | None = None
+) -> Verification:
+    """Check a preregistration and a run, and score the frozen pick once labels are known.
+
+    Parameters
+    ----------
+    document : path
+        The file of ``daco freeze``. If it was edited, nothing else in it is checked.
+    run : path, optional
+        A later run of the same study, or where the frozen run is now. By default the frozen run is
+        looked for where it was.
+    truth : path, optional
+        Evaluation labels for the clips of the run: the official evaluator or its CSV files.
+
+    Returns
+    -------
+    Verification
+    """
+    content = read_preregistration(document)
+    if content.get("sha256") != document_hash(content):
+        edited = Check("document", CHANGED, "edited: its content does not fit its SHA-256")
+        return Verification({}, [edited], [])
+    checks = [Check("document", OK, "as it was frozen")]
+    if run is None:
+        result = _frozen_run(content, Path(document).parent, checks)
+    else:
+        result = StudyResult.read(run)
+    if result is not None:
+        checks += _check_run(content, result)
+    if truth is not None:
+        result = _with_truth(result, truth, checks)
+    scores: list[dict[str, Any]] = []
+    if result is not None and "eval" in result.sets:
+        picks = content["picks"]
+        metrics = result.metrics([each for each in set(picks.values()) if each in result.clips])
+        scores = score_picks(picks, metrics[metrics["set"] == "eval"], result.years["eval"])
+    return Verification(content, checks, scores)
+
+
+def score_picks(
+    picks: Mapping[str, str | None], metrics: pd.DataFrame, year: int | None = None
+) -> list[dict[str, Any]]:
+    """Official scores of picks, and the first pick minus the others, with intervals over machines.
+
+    `picks` has their configurations by name, the frozen one first; `metrics` is of one set. Rows
+    have ``pick, configuration, score`` in percent, and ``difference`` in points or None. There are
+    none if the first pick has no score.
+    """
+    tables = {pick: metrics[metrics["configuration"] == name] for pick, name in picks.items()}
+    scores = {pick: score_estimate(own, year) for pick, own in tables.items()}
+    first, *_ = picks
+    return [
+        {
+            "pick": pick,
+            "configuration": picks[pick],
+            "score": scores[pick],
+            "difference": None if pick == first else score_difference(tables[first], own, year),
+        }
+        for pick, own in tables.items()
+        if scores[first].n and scores[pick].n
+    ]
 
 
 def _frozen_run(
@@ -285,7 +254,7 @@ def _check_run(content: Mapping[str, Any], result: StudyResult) -> Iterator[Chec
         yield Check("choice", OK, f"the rule {rule!r} picks {wanted}")
     else:
         yield Check("choice", CHANGED, f"the rule {rule!r} picks {pick}, frozen: {wanted}")
-    yield from _check_inputs(content["inputs"], result.run["inputs"])
+    yield from _check_inputs(content, result.run)
     before, now = content["settings"], result.run["settings"]
     other = name_list(name for name in _SETTINGS if now.get(name) != before.get(name))
     yield Check("settings", NOTE if other else OK, f"other {other}" if other else "as frozen")
@@ -302,32 +271,45 @@ def _check_grid(rows: Sequence[Mapping[str, Any]], grid: pd.DataFrame) -> Check:
         others = name_list(before.index.symmetric_difference(now.index))
         what = f"not in both: {others}" if others else "in another order, which breaks ties"
         return Check("grid", CHANGED, what)
-    columns = _TOLERANCES.index.intersection(before.columns)
+    columns = [name for name in _TOLERANCES if name in before]
     # A number that is known on one side only is infinitely far away.
-    known = [each.reindex(columns=columns).astype(float).fillna(math.inf) for each in (before, now)]
+    known = [each.reindex(columns=columns).astype(float).fillna(np.inf) for each in (before, now)]
     furthest = (known[0] - known[1]).abs().max()
-    if len(wrong := furthest[furthest > _TOLERANCES[columns]]):
+    wrong = furthest[furthest > pd.Series(_TOLERANCES)[columns]]
+    if len(wrong):
         listed = name_list(f"{name} by up to {value:.2g}" for name, value in wrong.items())
         return Check("grid", CHANGED, f"other numbers: {listed}")
     return Check("grid", OK, f"{quantity(rows, 'configuration')}, scores and criteria as frozen")
 
 
-def _check_inputs(
-    before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]
-) -> Iterator[Check]:
+def _vectors(run: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Hashes of the vectors and names of each machine, by set; labels are no part of them."""
+    hashes: dict[str, dict[str, str]] = {}
+    for each in run["machines"]:
+        name = f"{each['machine']} {each['section']}"
+        hashes.setdefault(each["set"], {})[name] = each["vectors"]
+    return hashes
+
+
+def _check_inputs(content: Mapping[str, Any], run: Mapping[str, Any]) -> Iterator[Check]:
     """Whether the run has all inputs of the frozen one; others, such as labels, may be added."""
-    found = {(each["role"], each.get("name")): each for each in now}
-    for each in before:
-        what, frozen = f"{each['role']} input", each.get("sha256")
-        other = found.get((each["role"], each.get("name")))
+    found = {(each["role"], each.get("name")): each for each in run["inputs"]}
+    vectors = _vectors(run)
+    for each in content["inputs"]:
+        role, frozen = each["role"], each.get("sha256")
+        other = found.get((role, each.get("name")))
         if other is None:
-            yield Check(what, CHANGED, "the run does not have it")
-        elif not frozen or not other.get("sha256"):
-            yield Check(what, NOTE, "not recorded")
-        elif frozen == other["sha256"]:
-            yield Check(what, OK, f"{frozen[:12]}...")
+            yield Check(f"{role} input", CHANGED, "the run does not have it")
+        elif frozen and frozen == other.get("sha256"):
+            yield Check(f"{role} input", OK, f"{frozen[:12]}...")
+        elif role in vectors and vectors[role] == content["vectors"].get(role):
+            detail = "another file with the same clips and vectors, as one with labels has"
+            yield Check(f"{role} input", NOTE, detail)
+        elif frozen and other.get("sha256"):
+            detail = f"{other['sha256'][:12]}..., frozen: {frozen[:12]}..."
+            yield Check(f"{role} input", CHANGED, detail)
         else:
-            yield Check(what, CHANGED, f"{other['sha256'][:12]}..., frozen: {frozen[:12]}...")
+            yield Check(f"{role} input", NOTE, "not recorded")
 
 
 def _with_truth(result: StudyResult | None, truth: Path | str, checks: list[Check]) -> StudyResult:
@@ -339,7 +321,7 @@ def _with_truth(result: StudyResult | None, truth: Path | str, checks: list[Chec
         raise InputError("Labels need the scores of a run. Say where it is with --run.")
     rows = result.test_clips.query("set == 'eval' and label < 0")
     anonymous = [
-        Clip(clip, machine, result.year("eval"), section, split="test")
+        Clip(clip, machine, result.years["eval"], section, split="test")
         for clip, machine, section in rows[["clip", "machine", "section"]].to_numpy()
     ]
     oddities: list[str] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -71,8 +70,7 @@ def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
 
     Their order breaks ties.
 
-    A file has one configuration name per line (``#`` starts a comment), or is a CSV file with a
-    column ``config``, such as the ``grid.csv`` of a run.
+    A file has one configuration name per line; ``#`` starts a comment.
 
     >>> len(read_grid("51")), read_grid("9")[1].name
     (51, 'conf-soft-m0-k1')
@@ -98,7 +96,10 @@ def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None
     lines: dict[ScoreConfig, int] = {}
-    for number, name in _config_column(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        name = line.partition("#")[0].strip()
+        if not name:
+            continue
         try:
             config = ScoreConfig.parse(name)
         except ConfigError as error:
@@ -111,14 +112,3 @@ def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
     if not lines:
         raise DataError(f"{path} names no configuration. Write one per line.")
     return list(lines)
-
-
-def _config_column(text: str) -> list[tuple[int, str]]:
-    """Line numbers and names: the column ``config`` of a CSV, or every line that has one."""
-    lines = [(n, line.partition("#")[0].strip()) for n, line in enumerate(text.splitlines(), 1)]
-    lines = [(n, line) for n, line in lines if line]
-    rows = [(n, [cell.strip() for cell in next(csv.reader([line]))]) for n, line in lines]
-    if not rows or "config" not in rows[0][1]:
-        return lines
-    at = rows[0][1].index("config")
-    return [(n, "".join(cells[at : at + 1])) for n, cells in rows[1:]]

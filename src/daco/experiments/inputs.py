@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from daco.data.clips import Clip
 from daco.data.dcase_truth import inject_truth
-from daco.data.lazy_table import StoredTable, open_table
+from daco.data.stored import StoredTable, open_table
 from daco.data.table import EmbeddingTable
 from daco.errors import InputError
 from daco.files.remote import Location, is_remote, parse_location
@@ -48,9 +48,7 @@ class VectorReader:
     @property
     def dim(self) -> int:
         """Values of a vector."""
-        if isinstance(self.table, StoredTable):
-            return self.table.dim(self.readout)
-        return int(self.table.matrix(self.readout).shape[1])
+        return self.table.layout(self.readout).dim
 
     def vectors(self, machine: int) -> Float32s:
         """Vectors of one machine, in the order of its rows; read-only."""

@@ -1,8 +1,4 @@
-"""One machine of a study: scores of its clips, and criteria of the configurations.
-
-`study_machine` uses one machine's own clips only and runs in worker processes, which load neither
-pandas nor Arrow's conversions.
-"""
+"""One machine of a study: its rows of the two tables, made in worker processes."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from daco.data.views import first_view
@@ -20,10 +17,9 @@ from daco.detector.decision import ReferenceScores
 from daco.errors import NotEnoughClipsError
 from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
 from daco.experiments.inputs import SOURCE, TARGET
-from daco.experiments.machine_data import MachineData
-from daco.experiments.run_files import P_VALUE
+from daco.experiments.machine_data import MACHINE, MachineData
 from daco.method.bank import NormalBank
-from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
+from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_grid
 from daco.method.criterion import CHOICE_SPLITS, PAPER_SPLITS
 from daco.method.external import without_tables
 from daco.method.selection import RESAMPLES
@@ -35,6 +31,9 @@ from daco.method.viability import (
 )
 from daco.validation import Float64s
 
+P_VALUE = "p:"
+"""Before the name of a configuration: the column with its p-values."""
+
 SEL_MAHA, GMM2, ORACLE = "sel-maha", "gmm2", "conf-oracle-m30-k1"
 BASELINES = (SEL_MAHA, GMM2, ORACLE)
 """Other scorers of the paper's first experiment; the last one reads the true domains."""
@@ -42,28 +41,15 @@ BASELINES = (SEL_MAHA, GMM2, ORACLE)
 _PAPER_SEED = 0
 _MAX_COVARIANCE = 2048  # features; a covariance of more takes minutes
 
-Measure = tuple[str, Sequence[int], Sequence[str], Float64s]
-"""Name of a measure, splits (S,), configurations (C,) and values (C, S)."""
-
 
 @dataclass(frozen=True)
 class Settings:
     """What a study was asked to do, as far as it changes the rows of a machine.
 
-    Attributes
-    ----------
-    candidates : tuple of str
-        The configurations of the grid.
-    seed, n_splits : int
-        Of the criterion.
-    detectors : {label: detector}
-        External scorers that are fitted.
-    systems : tuple of str
-        Other systems that are only compared, because their scores of normals are not known.
-    baselines : bool
-        Whether the other scorers of the paper are compared.
-    n_jobs : int
-        Processes that fit detectors to parts of a bank. It changes no row.
+    ``candidates`` are the configurations of the grid; ``seed`` and ``n_splits`` are of the
+    criterion; ``detectors`` are fitted; ``systems`` are only compared, because their scores of
+    normals are not known; with ``baselines`` the other scorers of the paper are compared, too.
+    ``n_jobs`` processes fit detectors to parts of a bank, which changes no row.
     """
 
     candidates: tuple[str, ...]
@@ -75,21 +61,16 @@ class Settings:
     n_jobs: int = 1
 
     @property
-    def scored(self) -> tuple[str, ...]:
+    def scored(self) -> list[str]:
         """The candidates, and daco's default."""
-        return tuple(dict.fromkeys([*self.candidates, DEFAULT_CONFIG]))
+        return list(dict.fromkeys([*self.candidates, DEFAULT_CONFIG]))
 
     @property
-    def compared(self) -> tuple[str, ...]:
+    def compared(self) -> list[str]:
         """The columns of scores that no rule may choose."""
         default = [DEFAULT_CONFIG] if DEFAULT_CONFIG not in self.candidates else []
         others = BASELINES if self.baselines else ()
-        return (*default, *others, *(f"ext-{label}" for label in self.systems))
-
-    @property
-    def decided(self) -> tuple[str, ...]:
-        """The configurations that are decided by whatever is chosen: those chosen most often."""
-        return tuple(name for name in (PAPER_CONFIG, DEFAULT_CONFIG) if name in self.scored)
+        return [*default, *others, *(f"ext-{label}" for label in self.systems)]
 
     def text(self) -> str:
         """Text that changes whenever the rows of a machine would."""
@@ -101,104 +82,89 @@ class Settings:
 
 
 @dataclass(frozen=True, eq=False)
-class MachineScores:
-    """What is computed of a machine.
+class MachineRows:
+    """The rows of one machine in the tables of a study, and facts about it for ``run.json``."""
 
-    Attributes
-    ----------
-    columns : {name: (N + n,)}
-        Decision weight, scores and p-values of the normals, and then of the test clips.
-    criteria : list of Measure
-    facts : dict
-        For ``run.json``.
-    """
-
-    columns: dict[str, Float64s]
-    criteria: list[Measure]
+    clips: pd.DataFrame
+    criteria: pd.DataFrame
     facts: dict[str, Any]
 
 
-def study_machine(data: MachineData, settings: Settings) -> MachineScores:
+def study_machine(data: MachineData, settings: Settings) -> MachineRows:
     """Score the clips of a machine with every configuration, and compute their criteria."""
     started = time.perf_counter()
-    bank = machine_bank(data, settings)
-    pseudo = _pseudo_scores(bank, data, settings)
-    criteria = [*_criteria(bank, data, settings), *_pseudo_criteria(pseudo)]
-    columns = _columns(bank, data, settings)
-    facts = {
-        **dict(zip(("set", "machine", "section"), data.key, strict=True)),
-        "n_source": int((data.domains == SOURCE).sum()),
-        "n_target": int((data.domains == TARGET).sum()),
-        "n_test": len(data.clips),
-        "labelled": data.labelled,
-        "separability": bank.separability() if data.balanced else None,
-        "pseudo": None if pseudo is None else _pseudo_facts(pseudo),
-    }
-    return MachineScores(
-        columns, criteria, {**facts, "seconds": round(time.perf_counter() - started, 3)}
-    )
-
-
-def machine_bank(data: MachineData, settings: Settings) -> NormalBank:
-    """The bank of a machine's normals, with detectors and the scores of other systems."""
     known = {label: normals for label, (normals, _) in data.systems.items() if normals is not None}
-    return NormalBank(
+    bank = NormalBank(
         data.X,
         data.domains,
         views=data.views,
         scorers={**settings.detectors, **known},
         n_jobs=settings.n_jobs,
     )
+    pseudo = _pseudo_scores(bank, data, settings)
+    criteria = [*_criteria(bank, data, settings), *_pseudo_criteria(pseudo)]
+    columns = ["configuration", "measure", "split", "value"]
+    table = pd.concat(criteria) if criteria else pd.DataFrame(columns=columns)
+    facts = {
+        **dict(zip(MACHINE, data.key, strict=True)),
+        "n_source": int((data.domains == SOURCE).sum()),
+        "n_target": int((data.domains == TARGET).sum()),
+        "n_test": len(data.clips),
+        "labelled": data.labelled,
+        "vectors": data.vectors_hash(),
+        "separability": bank.separability() if data.balanced else None,
+        "pseudo": None if pseudo is None else _pseudo_facts(pseudo),
+    }
+    clips = pd.DataFrame(_clips(bank, data, settings))
+    facts["seconds"] = round(time.perf_counter() - started, 3)
+    return MachineRows(_of_machine(clips, data), _of_machine(table, data), facts)
 
 
-def reference_scores(
-    data: MachineData, settings: Settings, configs: Sequence[str]
-) -> dict[str, Float64s]:
-    """Scores of the normals, each without its likely siblings, by configuration."""
-    bank = machine_bank(data, settings)
-    return dict(zip(configs, bank.score_normals(configs).T, strict=True))
-
-
-def p_values(
-    config: str,
-    references: Float64s,
-    domains: NDArray[Any],
-    scores: Float64s,
-    weight_target: Float64s,
-) -> Float64s:
-    """P-values of test clips, by the reference scores of the normals with their domains."""
-    names, codes = np.unique(domains, return_inverse=True)
-    is_quantile = ScoreConfig.parse(config).calibration == "conf"
-    reference = ReferenceScores(
-        references, codes.astype(np.int32), tuple(names.tolist()), is_quantile
-    )
-    weights = np.ones((len(scores), 1))
-    if len(names) == 2:
-        weights = np.column_stack([1 - weight_target, weight_target])
-    return reference.p_values(scores, weights)
+def _of_machine(table: pd.DataFrame, data: MachineData) -> pd.DataFrame:
+    """The rows with set, machine and section in front."""
+    for at, (name, value) in enumerate(zip(MACHINE, data.key, strict=True)):
+        table.insert(at, name, pd.Series(value, table.index, dtype="str"))
+    return table
 
 
 # Clips
 
 
-def _columns(bank: NormalBank, data: MachineData, settings: Settings) -> dict[str, Float64s]:
-    """Decision weight, scores and p-values of the normals, and then of the test clips."""
+def _clips(bank: NormalBank, data: MachineData, settings: Settings) -> dict[str, NDArray[Any]]:
+    """Names and truth of the normals and then of the test clips, scores and p-values."""
     n, n_test = len(data.domains), len(data.clips)
-    unknown, weights = np.full(n, np.nan), np.full(n_test, np.nan)
-    if data.balanced and n_test:
-        weights = bank.examine(data.X_test, RAW_CONFIG).weights[:, 1]  # source, target
     scores = _scores(bank, data, settings)
-    columns = {"weight_target": np.concatenate([unknown, weights]), **scores}
-    all_references = bank.score_normals(settings.decided).T
-    for config, references in zip(settings.decided, all_references, strict=True):
-        values = p_values(config, references, data.domains, scores[config][n:], weights)
-        columns[P_VALUE + config] = np.concatenate([unknown, values])
+    columns: dict[str, NDArray[Any]] = {
+        "split": np.repeat(["train", "test"], [n, n_test]),
+        "clip": np.concatenate([data.normals, data.clips]),
+        "domain": np.concatenate([data.domains, data.test_domains]),
+        "label": np.concatenate([np.zeros(n, np.int8), data.labels]),
+        **scores,
+    }
+    weights = np.ones((n_test, 1))
+    if data.balanced and n_test:
+        weights = bank.examine(data.X_test, RAW_CONFIG).weights
+    references = bank.score_normals(settings.scored).T
+    for config, own in zip(settings.scored, references, strict=True):
+        values = p_values(config, own, data.domains, scores[config][n:], weights)
+        columns[P_VALUE + config] = np.concatenate([np.full(n, np.nan), values])
     return columns
+
+
+def p_values(
+    config: str, references: Float64s, domains: NDArray[Any], scores: Float64s, weights: Float64s
+) -> Float64s:
+    """P-values of test clips with these domain weights, by reference scores of the normals."""
+    names, codes = np.unique(domains, return_inverse=True)
+    is_quantile = ScoreConfig.parse(config).calibration == "conf"
+    known = ReferenceScores(references, codes.astype(np.int32), tuple(names.tolist()), is_quantile)
+    return known.p_values(scores, weights)
 
 
 def _scores(bank: NormalBank, data: MachineData, settings: Settings) -> dict[str, Float64s]:
     """Scores of normals and test clips by configuration, then those that are compared."""
     n = len(data.domains)
+    unknown = np.full(n, np.nan)
     own = bank.leave_one_out(settings.scored)
     test = np.empty((0, own.shape[1]))
     if len(data.clips):
@@ -206,17 +172,12 @@ def _scores(bank: NormalBank, data: MachineData, settings: Settings) -> dict[str
         test = bank.score(data.X_test, settings.scored, scores=given)
     columns = dict(zip(settings.scored, np.concatenate([own, test]).T, strict=True))
     if settings.baselines and len(data.clips):
-        columns |= {
-            name: np.concatenate([np.full(n, np.nan), scores])
-            for name, scores in _baselines(bank, data).items()
-        }
+        for name, scores in _baselines(bank, data).items():
+            columns[name] = np.concatenate([unknown, scores])
     for label in settings.systems:
-        normals, scores = data.systems[label]
-        columns[f"ext-{label}"] = np.concatenate(
-            [np.full(n, np.nan) if normals is None else normals, scores]
-        )
-    unknown = np.full(n + len(data.clips), np.nan)
-    return {name: columns.get(name, unknown) for name in (*settings.candidates, *settings.compared)}
+        columns[f"ext-{label}"] = np.concatenate([unknown, data.systems[label][1]])
+    nothing = np.full(n + len(data.clips), np.nan)
+    return {name: columns.get(name, nothing) for name in (*settings.candidates, *settings.compared)}
 
 
 def _baselines(bank: NormalBank, data: MachineData) -> dict[str, Float64s]:
@@ -232,17 +193,32 @@ def _baselines(bank: NormalBank, data: MachineData) -> dict[str, Float64s]:
 # Criteria
 
 
-def _criteria(bank: NormalBank, data: MachineData, settings: Settings) -> Iterator[Measure]:
+def _measure(name: str, configs: Sequence[str], values: Float64s, split: int = 0) -> pd.DataFrame:
+    """Rows of a measure (configurations, splits); `split` is the number of the first one."""
+    n_splits = values.shape[1]
+    return pd.DataFrame(
+        {
+            "configuration": np.repeat(configs, n_splits),
+            "measure": name,
+            "split": np.tile(np.arange(split, split + n_splits, dtype=np.int32), len(configs)),
+            "value": values.ravel(),
+        }
+    )
+
+
+def _criteria(bank: NormalBank, data: MachineData, settings: Settings) -> Iterator[pd.DataFrame]:
     if not data.balanced:
         return
     configs, n_splits, seed = settings.candidates, settings.n_splits, settings.seed
-    balance, uniformity = bank.balance_and_uniformity(configs, n_splits, seed, RESAMPLES)
-    yield "balance", range(n_splits), configs, balance.splits
-    yield "resample", range(RESAMPLES), configs, balance.resampled
+    balance = bank.exact_balance(
+        configs, n_splits, seed, n_resamples=RESAMPLES, with_uniformity=True
+    )
+    yield _measure("balance", configs, balance.splits)
+    yield _measure("resample", configs, balance.resampled)
     if seed != _PAPER_SEED or n_splits < PAPER_SPLITS:
         paper = bank.exact_balance(configs, PAPER_SPLITS, _PAPER_SEED)
-        yield "paper", range(PAPER_SPLITS), configs, paper.splits
-    yield "uniformity", [-1], configs, uniformity[:, None]
+        yield _measure("paper", configs, paper.splits)
+    yield _measure("uniformity", configs, balance.uniformity[:, None], -1)
 
 
 def _pseudo_scores(bank: NormalBank, data: MachineData, settings: Settings) -> PseudoScores | None:
@@ -262,16 +238,19 @@ def _pseudo_scores(bank: NormalBank, data: MachineData, settings: Settings) -> P
     return None
 
 
-def _pseudo_criteria(pseudo: PseudoScores | None) -> Iterator[Measure]:
+def _pseudo_criteria(pseudo: PseudoScores | None) -> Iterator[pd.DataFrame]:
     if pseudo is None:
         return
     for name, values in (("auc", pseudo.auc), ("pauc", pseudo.pauc)):
         for domain, column in zip(pseudo.domains, values.T, strict=True):
-            yield f"pseudo_{name}_{domain}", [-1], pseudo.configs, column[:, None]
+            yield _measure(f"pseudo_{name}_{domain}", pseudo.configs, column[:, None], -1)
 
 
 def _pseudo_facts(pseudo: PseudoScores) -> dict[str, Any]:
-    facts = {name: getattr(pseudo, name) for name in ("basis", "domains", "detectable", "warnings")}
     return {
-        name: list(each) if isinstance(each, tuple) else each for name, each in facts.items()
-    } | {"plain": pseudo.plain.tolist()}
+        "basis": pseudo.basis,
+        "domains": list(pseudo.domains),
+        "detectable": list(pseudo.detectable),
+        "warnings": list(pseudo.warnings),
+        "plain": pseudo.plain.tolist(),
+    }

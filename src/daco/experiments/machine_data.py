@@ -20,6 +20,9 @@ from daco.method.viability import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Float64s, Indices
 
+MACHINE = ["set", "machine", "section"]
+"""Columns that name a machine in all tables of a study."""
+
 UNKNOWN_LABEL = -1
 _NAMED = 20  # machines that are left out
 
@@ -88,27 +91,28 @@ class MachineData:
         """Whether there are two domains, so that there is a criterion."""
         return TARGET in self.domains
 
-    @property
-    def copies(self) -> int:
-        """Number of test clips whose vector is that of a normal."""
-        known = {row.tobytes() for row in self.X}
-        return sum(row.tobytes() in known for row in self.X_test)
+    def vectors_hash(self) -> str:
+        """SHA-256 of all that a label-free choice and the scores rest on: vectors and names."""
+        arrays = [self._matrix, self.normals, self.domains, self.clips]
+        return _hash([str(self.views), *self.key], arrays)
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the rows of the machine."""
-        digest = hashlib.sha256()
         data = self.loaded()
-        arrays: list[NDArray[Any]] = [data._matrix, data.normals, data.domains]
-        arrays += [data.clips, data.labels, data.test_domains]
+        arrays: list[NDArray[Any]] = [data.labels, data.test_domains]
         for scores in data.systems.values():
             arrays += [each for each in scores if each is not None]
         if isinstance(made := data.faults, PseudoAnomalies):
             arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
-        digest.update("\0".join([*self.key, str(self.views), *self.systems]).encode())
-        for array in arrays:
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return _hash([data.vectors_hash(), *self.systems], arrays)
+
+
+def _hash(texts: Sequence[str], arrays: Sequence[NDArray[Any]]) -> str:
+    digest = hashlib.sha256("\0".join(texts).encode())
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def all_machines(

@@ -8,12 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from daco.data.lazy_table import StoredTable
+from daco.data.stored import StoredTable
 from daco.data.table import EmbeddingTable
-from daco.embedding.cost import read_cost
 from daco.experiments.inputs import Source, Table
 from daco.experiments.machine_data import MachineData
-from daco.files.hashing import sha256_of_file
+from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.files.remote import parse_location
 from daco.text import name_list, quantity
 
@@ -39,16 +38,13 @@ def input_facts(
     faults: Sequence[Source],
     truth: Path | str | None,
 ) -> list[dict[str, Any]]:
-    """Tables by role, with hashes of their files, and what their embedding took if it is known."""
+    """Tables by role, with hashes of their files."""
     rows = []
     for role, table in tables.items():
         if isinstance(table, StoredTable):
             table.require_unchanged()  # or the hash would be of other vectors than the results
         row = _file(role, role, sources[role])
         row |= {"n_clips": len(table), "metadata": dict(table.metadata)}
-        source = sources[role]
-        if source is not None and not isinstance(source, EmbeddingTable):
-            row["cost"] = read_cost(source)
         rows.append(row)
     rows += [_file("faults", f"faults {at}", each) for at, each in enumerate(faults, 1)]
     if truth is not None:
@@ -62,6 +58,30 @@ def _file(role: str, name: str, source: Source | None) -> dict[str, Any]:
         path = parse_location(source)
         facts |= {"path": path.name, "sha256": sha256_of_file(path)}
     return facts
+
+
+def system_inputs(systems: Mapping[str, Path | str]) -> list[dict[str, Any]]:
+    """Tables of other systems with their hashes; that of a folder is of its files' hashes."""
+    rows = []
+    for name, path in systems.items():
+        file = Path(path).expanduser()
+        if file.is_dir():
+            files = sorted(each for each in file.iterdir() if each.suffix in (".csv", ".parquet"))
+            digest = sha256_of_bytes("".join(map(sha256_of_file, files)).encode())
+        else:
+            digest = sha256_of_file(file)
+        rows.append({"role": "system", "name": name, "path": file.name, "sha256": digest})
+    return rows
+
+
+def leaked_clips(data: MachineData) -> list[str]:
+    """A sentence about test clips whose vector is that of a normal, if there are any."""
+    known = {row.tobytes() for row in data.X}
+    copies = sum(row.tobytes() in known for row in data.X_test)
+    return [
+        f"{data.where}: {quantity(copies, 'test clip')} with the same vector as a training clip. "
+        "Scores of such clips mean nothing: remove them."
+    ] * bool(copies)
 
 
 def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:

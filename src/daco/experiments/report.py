@@ -15,17 +15,17 @@ from matplotlib.figure import Figure
 
 from daco.errors import ConfigError
 from daco.evaluation.intervals import too_few_machines
-from daco.experiments import figures
 from daco.experiments.analysis import criterion_floor
+from daco.experiments.figures import studies as figures
 from daco.experiments.figures.style import svg_bytes
-from daco.experiments.run_files import P_VALUE, REPORT
+from daco.experiments.machine import P_VALUE
+from daco.experiments.run_folder import REPORT
 from daco.experiments.tables import (
     SET_NAMES,
     SHOWN_MACHINES,
     TEXTS,
-    choice_of,
     false_alarm_rate,
-    machine_scores,
+    shown_scores,
     tables_of,
 )
 from daco.files.atomic import atomic_write, write_error
@@ -66,7 +66,7 @@ def write_report(result: StudyResult, folder: Path | str | None = None) -> Path:
 
 def render(result: StudyResult) -> str:
     """The report of a study as HTML."""
-    tables, choice = tables_of(result), choice_of(result)
+    tables, choice = tables_of(result), result.run["choice"]
     pictures = figures_of(result, tables)
     comparison = compare_rules(tables["rules"], result.run["settings"].get("rule", "guarded"))
     environment = jinja2.Environment(
@@ -81,8 +81,7 @@ def render(result: StudyResult) -> str:
     return environment.get_template("report.html").render(
         run=result.run,
         choice=choice,
-        reason=choice["reason"][:1].upper() + choice["reason"][1:],
-        stability="" if "resamples" in choice["reason"] else agreement(tables["rules"], choice),
+        reason=why(choice),
         explanation=explain(choice["config"]),
         comparison=comparison,
         cautions=list(cautions(tables, choice, comparison)),
@@ -108,7 +107,7 @@ def _typical_floor(result: StudyResult) -> float | None:
 
 def result_html(result: StudyResult) -> str:
     """What a notebook shows of a study: its choice, and the scores of every rule."""
-    choice, rules = choice_of(result), result.rules()
+    choice, rules = result.run["choice"], result.rules()
     shown = ["rule", "configuration", "criterion_dev", "dev_score", "eval_score"]
     frame = rules[[name for name in shown if name in rules]]
     rows = [[format_cell(cell, TEXTS["formats"].get(name, ".2f")) for name, cell in row.items()]
@@ -186,10 +185,18 @@ def cautions(
     yield from choice["warnings"]
 
 
-def agreement(rules: pd.DataFrame, choice: Mapping[str, Any]) -> str:
-    """How many resamples agree with the choice, in words; empty if that is not known."""
-    texts = rules.get("stability", pd.Series(dtype=str))[rules["rule"] == choice["rule"]]
-    return "".join(texts.dropna().head(1))
+def why(choice: Mapping[str, Any]) -> str:
+    """Why a configuration was chosen, in sentences."""
+    pick, criterion = choice["pick"], choice["criterion"]
+    if choice["config"] == pick or choice["agreement"] is None:
+        return f"{choice['reason'][:1].upper()}{choice['reason'][1:]}."
+    return TEXTS["why"]["default"].format(
+        pick=pick,
+        wins=round(choice["agreement"] * choice["n_resamples"]),
+        n=choice["n_resamples"],
+        own=format_cell(criterion[choice["config"]], ".3f"),
+        other=format_cell(criterion[pick], ".3f"),
+    )
 
 
 def _differences(differences: pd.DataFrame) -> Iterator[str]:
@@ -250,7 +257,7 @@ def figures_of(
     result: StudyResult, tables: Mapping[str, pd.DataFrame]
 ) -> dict[str, tuple[Figure, str]]:
     """The pictures of a study by name, each with its caption; those that can be drawn."""
-    chosen, rate, texts = choice_of(result)["config"], false_alarm_rate(result), TEXTS["figures"]
+    chosen, rate, texts = result.run["choice"]["config"], false_alarm_rate(result), TEXTS["figures"]
     found: dict[str, tuple[Figure, str]] = {}
     grid, frontier, stability = tables["grid"], tables["frontier"], tables["stability"]
     for name, column in (("transfer_criterion", "criterion_dev"), ("transfer_dev", "dev_score")):
@@ -265,7 +272,8 @@ def figures_of(
         caption = texts["coverage"].format(set=SET_NAMES[which])
         found["coverage"] = figures.plot_coverage(rows, rate), caption
     for which in result.sets:
-        scores = machine_scores(tables["machines"], which)
+        metrics = result.metrics()
+        scores = shown_scores(metrics[metrics["set"] == which], chosen, result.years[which])
         if len(scores):
             caption = texts["machines"].format(set=SET_NAMES[which])
             found[f"machines_{which}"] = figures.plot_machines(scores), caption

@@ -6,20 +6,25 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import pandas as pd
+
 from daco.errors import DataError, InputError
-from daco.experiments.run_files import CLIPS, CRITERIA, P_VALUE, REPORT, RUN, write_run
+from daco.evaluation.official import metrics_table
+from daco.experiments import analysis, choice
+from daco.experiments.machine import P_VALUE
+from daco.experiments.run_folder import CLIPS, CRITERIA, RUN, write_run
+from daco.method.selection import parse_rule
 from daco.text import quantity
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from daco.method.selection import Choice, Rule
-
-__all__ = ["CLIPS", "CRITERIA", "P_VALUE", "REPORT", "RUN", "ReportPath", "StudyResult"]
+    from daco.method.viability import Viability
+    from daco.validation import Float64s
 
 
 class ReportPath(type(Path())):  # type: ignore[misc]
@@ -41,10 +46,9 @@ class StudyResult:
     ----------
     clips : DataFrame
         One row per clip: ``set`` (dev or eval), ``machine``, ``section``, ``split`` (train or
-        test), ``clip``, ``domain`` (empty if unknown), ``label`` (1 anomaly, 0 normal, -1 unknown)
-        and ``weight_target`` (the share of the target domain in the decision). Then one column of
-        scores for each configuration; those of the normals are leave-one-out scores. ``p:<name>``
-        has the p-values of a configuration.
+        test), ``clip``, ``domain`` (empty if unknown) and ``label`` (1 anomaly, 0 normal, -1
+        unknown). Then one column of scores for each configuration; those of the normals are
+        leave-one-out scores. ``p:<name>`` has the p-values of a configuration.
     criteria : DataFrame
         ``set, machine, section, configuration, measure, split, value``. The criterion is the mean
         of ``balance`` over splits; ``resample`` has it for resampled splits and clips, ``paper``
@@ -71,8 +75,6 @@ class StudyResult:
     @classmethod
     def read(cls, folder: Path | str) -> Self:
         """Read the folder of a finished run."""
-        import pandas as pd
-
         folder = Path(folder)
         for name in (CLIPS, CRITERIA, RUN):
             if not (folder / name).is_file():
@@ -126,29 +128,47 @@ class StudyResult:
         """The rows of the test clips."""
         return self.clips[self.clips["split"] == "test"]
 
-    def year(self, which: str) -> int | None:
-        """Return the year whose rules hold for a set."""
-        return self.run.get("years", {}).get(which)
+    @property
+    def years(self) -> dict[str, int | None]:
+        """The year whose rules hold for each set."""
+        return {which: self.run.get("years", {}).get(which) for which in self.sets}
 
     def metrics(self, configs: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the official metrics in percent, one row per machine, section, configuration."""
-        import pandas as pd
+        if configs is None:
+            return self._metrics
+        return self._metrics_of(configs, self.sets)
 
-        from daco.evaluation.official import metrics_table
+    @cached_property
+    def _metrics(self) -> pd.DataFrame:
+        return self._metrics_of([*self.candidates, *self.compared], self.sets)
 
-        wanted = [*self.candidates, *self.compared] if configs is None else list(configs)
-        clips = self.test_clips
-        parts = [
-            metrics_table(clips[clips["set"] == each], wanted, self.year(each))
-            for each in self.sets
-        ]
+    def _metrics_of(self, configs: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
+        clips, years = self.test_clips, self.years
+        parts = [metrics_table(clips[clips["set"] == each], configs, years[each]) for each in sets]
         return pd.concat(parts, ignore_index=True)
 
-    def grid(self) -> pd.DataFrame:
-        """Return score and criterion of every candidate, one row each."""
-        from daco.experiments.choice import grid_table
+    @cached_property
+    def _veto(self) -> tuple[Viability | None, str]:
+        """The label-free veto, and a note about it."""
+        return choice.label_free_veto(self.criteria, self.candidates, self.run["machines"])
 
-        return grid_table(self)
+    @cached_property
+    def _resampled(self) -> Float64s | None:
+        return choice.resampled_criteria(self.criteria, self.candidates)
+
+    def grid(self) -> pd.DataFrame:
+        """Return score and criterion of every candidate, one row each.
+
+        ``configuration, dev_score, eval_score, criterion_dev, criterion_eval, criterion_paper,
+        pseudo_score, viable``, as far as they are known; scores in percent.
+        """
+        return self._grid.copy()
+
+    @cached_property
+    def _grid(self) -> pd.DataFrame:
+        veto, _ = self._veto
+        return choice.grid_of(self.candidates, self._metrics, self.criteria, self.years, veto)
 
     def choose(self, rule: Rule | str = "guarded") -> Choice:
         """Choose a configuration by a rule; no label of an evaluation clip is read.
@@ -161,45 +181,54 @@ class StudyResult:
             paper's: its ten splits and the veto by dev scores. ``criterion`` has no veto, and
             ``dev`` takes the largest dev score.
         """
-        from daco.experiments.choice import choose_from
-
-        return choose_from(self, rule)
+        metrics = None
+        if parse_rule(rule) in choice.READS_DEV and "dev" in self.sets:
+            metrics = self._metrics_of(self.candidates, ["dev"])
+        veto, note = self._veto
+        grid = choice.grid_of(self.candidates, metrics, self.criteria, self.years, veto)
+        return choice.explained(choice.pick(grid, rule, self._resampled), grid, veto, note)
 
     def rules(self) -> pd.DataFrame:
         """Return what each rule picks, and what that scores."""
-        from daco.experiments.choice import rules_table
+        return self._rules.copy()
 
-        return rules_table(self)
-
-    def frontier(self) -> pd.DataFrame:
-        """Return AUC source and target along the strength m of the calibration."""
-        from daco.experiments.analysis import frontier_table
-
-        return frontier_table(self.metrics(self.candidates))
-
-    def coverage(self) -> pd.DataFrame:
-        """Return the realised false-alarm rates of both domains at nominal rates."""
-        from daco.experiments.analysis import coverage_table
-
-        return coverage_table(self)
+    @cached_property
+    def _rules(self) -> pd.DataFrame:
+        by_machine = choice.machine_criteria(self.criteria)
+        return choice.rules_of(self._grid, self._metrics, by_machine, self._resampled, self.years)
 
     def stability(self) -> pd.DataFrame:
         """Return how many resamples pick each configuration, and what it scores."""
-        from daco.experiments.choice import stability_table
+        rule = self.run["settings"].get("rule", "guarded")
+        return choice.stability_of(self._grid, rule, self._resampled)
 
-        return stability_table(self)
+    def frontier(self) -> pd.DataFrame:
+        """Return AUC source and target along the strength m of the calibration."""
+        return analysis.frontier_table(self._metrics)
 
-    def differences(self) -> pd.DataFrame:
-        """Return the score of the chosen configuration minus those of other rules."""
-        from daco.experiments.analysis import differences_table
+    def coverage(self) -> pd.DataFrame:
+        """Return the realised false-alarm rates of both domains at nominal rates."""
+        chosen = self.run["choice"]["config"]
+        return analysis.coverage_table(self.clips, chosen)
 
-        return differences_table(self)
+    def differences(self, *, clips: bool = True) -> pd.DataFrame:
+        """Return the score of the chosen configuration minus those of other rules.
+
+        With `clips` there are intervals over test clips as well, which hold for these machines
+        only.
+        """
+        return analysis.differences_table(
+            self._metrics,
+            self._rules,
+            self.run["choice"]["config"],
+            self.years.get("eval"),
+            self.test_clips if clips else None,
+        )
 
     def transfer(self) -> pd.DataFrame:
         """Return how well criterion and dev score predict the evaluation score."""
-        from daco.experiments.analysis import transfer_table
-
-        return transfer_table(self)
+        by_machine = choice.machine_criteria(self.criteria)
+        return analysis.transfer_of(self._grid, self._metrics, by_machine, years=self.years)
 
     def report(self, folder: Path | str | None = None) -> Path:
         """Write the report, ``report.html``, and return its path.

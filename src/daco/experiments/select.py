@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from daco.compute.processes import SCORING, outcomes, worker_pool, workers_for
+from daco.compute import jobs_for, run
 from daco.data.dcase import require_normal_names
 from daco.data.views import Views
 from daco.errors import DacoError, InputError
@@ -26,13 +26,10 @@ from daco.method.bank import NormalBank
 from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.engine import refuse_oracle
-from daco.method.selection import Choice, Rule, choose, choose_config, config_names, viable
+from daco.method.selection import Choice, Rule, choose, choose_config, config_names
 from daco.method.viability import viability_veto
 from daco.text import name_list, quantity
 from daco.validation import Indices
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -94,13 +91,11 @@ def select_label_free(
     table: Table,
     candidates: Iterable[str | ScoreConfig] | None = None,
     *,
-    dev_grid: pd.DataFrame | None = None,
     readout: str | None = None,
     seed: int = 0,
     n_splits: int = CHOICE_SPLITS,
     workers: int | None = None,
     engine: str = "local",
-    address: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
     """Choose a configuration for each machine, and one for all of them, without labels.
@@ -111,9 +106,6 @@ def select_label_free(
         Only clips of split ``train`` are used: their embeddings, machines, domains and sessions.
     candidates : iterable of str or ScoreConfig, optional
         In tie-breaking order; :func:`daco.method.config.blind_pool` by default.
-    dev_grid : DataFrame, optional
-        ``configuration`` and ``dev_score`` of a study of labelled machines: candidates in the
-        bottom decile of that grid, or not in it at all, are left out first.
     readout : str, optional
         The readout of the table to use; by default its first.
     seed, n_splits : int
@@ -121,7 +113,7 @@ def select_label_free(
     workers : int, optional
         Processes; by default one per core, and this one alone for fewer than 40 machines. With
         Ray, the most tasks at a time.
-    engine, address : str
+    engine : str
         As in :func:`daco.study`. The choice is the same.
     progress : callable, optional
         Called with the number of machines done, and of all machines.
@@ -142,7 +134,7 @@ def select_label_free(
     """
     grid = blind_pool() if candidates is None else parse_grid(candidates)
     refuse_oracle(grid)
-    names, notes = _apply_dev_grid(config_names(grid), dev_grid)
+    names, notes = config_names(grid), list[str]()
     train = np.flatnonzero(table.columns["split"] == "train")
     _require_normals(table, train)
     rows = rows_by(table, "year", "machine", "section", rows=train)
@@ -156,10 +148,10 @@ def select_label_free(
     results: dict[int, Choice | DacoError] = {}
     report = progress or (lambda done, total: None)
     report(0, len(rows))
-    with worker_pool(workers_for(len(rows), workers, engine), engine, address, SCORING) as pool:
-        for at, outcome in outcomes(pool, work, items):
-            results[at] = outcome
-            report(len(results), len(rows))
+    jobs = jobs_for(len(rows), workers, engine)
+    for at, outcome in run(work, items, jobs=jobs, engine=engine):
+        results[at] = outcome
+        report(len(results), len(rows))
     machines, failures = [], {}
     for at, choice in sorted(results.items()):
         if isinstance(choice, Choice):
@@ -244,25 +236,3 @@ def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:
         + (f" ({year})" if years[machine] > 1 and year is not None else "")
         for year, machine, section in keys
     ]
-
-
-def _apply_dev_grid(names: list[str], dev_grid: pd.DataFrame | None) -> tuple[list[str], list[str]]:
-    """The candidates that a dev grid leaves, and notes about those that it excludes."""
-    if dev_grid is None:
-        return names, []
-    if "dev_score" not in dev_grid:
-        raise InputError("The study has no labelled development machines, so it excludes nothing.")
-    keep = dict(zip(dev_grid["configuration"], viable(dev_grid["dev_score"]), strict=True))
-    vetoed = [name for name in names if not keep.get(name, True)]
-    unknown = [name for name in names if name not in keep]
-    left = [name for name in names if keep.get(name, False)]
-    if not left:
-        raise InputError(
-            f"The dev scores leave none of the {len(names)} candidates: {len(vetoed)} are in the "
-            f"bottom decile, {len(unknown)} were not studied."
-        )
-    notes = {
-        "Left out, because the study does not have them": unknown,
-        "Left out by the dev scores": vetoed,
-    }
-    return left, [f"{why}: {name_list(out)}." for why, out in notes.items() if out]

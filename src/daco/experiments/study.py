@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
+import pandas as pd
+from joblib import cpu_count
 
-from daco.compute.processes import SCORING, usable_cores, worker_pool, worker_threads
+from daco.compute import run as run_each
 from daco.data.table import EmbeddingTable
 from daco.detector.decision import FALSE_ALARM_RATE, require_rate
-from daco.errors import DataError, InputError
+from daco.errors import DacoError, DataError, InputError
 from daco.experiments.grids import mixed_grid, system_base
 from daco.experiments.inputs import (
     SOURCE,
@@ -26,16 +29,19 @@ from daco.experiments.inputs import (
     read_tables,
     year_of,
 )
-from daco.experiments.machine import Settings
-from daco.experiments.machine_data import MachineData, all_machines
-from daco.experiments.provenance import input_facts, missing_parts, platform_facts
+from daco.experiments.machine import MachineRows, Settings, study_machine
+from daco.experiments.machine_data import MachineData, all_machines, left_out, require_some
+from daco.experiments.provenance import (
+    input_facts,
+    leaked_clips,
+    missing_parts,
+    platform_facts,
+    system_inputs,
+)
 from daco.experiments.result import StudyResult
-from daco.experiments.run_files import P_VALUE
-from daco.experiments.run_folder import MachineRows, RunFolder
-from daco.experiments.systems import Systems, has_normals, read_systems, system_inputs, with_systems
-from daco.experiments.work import Key, Progress, Work
+from daco.experiments.run_folder import RunFolder
+from daco.experiments.systems import Systems, has_normals, read_systems, with_systems
 from daco.files.remote import is_remote, require_local
-from daco.method.config import ScoreConfig
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.engine import refuse_oracle
 from daco.method.external import Candidates
@@ -45,14 +51,17 @@ from daco.validation import is_whole
 from daco.version import __version__
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from daco.method.selection import Rule
 
-SCHEMA = 1
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, the number of machines done, and their total."""
+
+Key = tuple[str, str, str]
+"""Set, machine and section."""
+
+SCHEMA = 2
 _FEW = 3  # machines that are studied in this process by default: processes take a second to start
 _THREADS = 4  # workers up to which threads are faster than processes, which load everything anew
-_MODULES = (*SCORING, "daco.experiments.machine", "daco.method._loops")
 
 
 def study(
@@ -64,7 +73,6 @@ def study(
     systems: Systems | None = None,
     faults: Source | Iterable[Source] = (),
     rule: Rule | str = "guarded",
-    decide: Iterable[str] = (),
     baselines: bool = False,
     readout: str | None = None,
     out: Path | str | None = None,
@@ -73,7 +81,6 @@ def study(
     false_alarm_rate: float = FALSE_ALARM_RATE,
     workers: int | None = None,
     engine: str = "local",
-    address: str | None = None,
     progress: Progress | None = None,
 ) -> StudyResult:
     """Score all machines with a grid of configurations, and choose one.
@@ -101,8 +108,6 @@ def study(
     rule : {"guarded", "label-free", "paper", "criterion", "dev"}
         How the configuration is chosen, as in :meth:`daco.StudyResult.choose`, which chooses by
         any other rule later.
-    decide : iterable of str
-        Further configurations to compute p-values of, or ``"all"``.
     baselines : bool
         Whether to compare the other scorers of the paper: ``sel-maha``, ``gmm2`` and a calibration
         with the true domains.
@@ -117,10 +122,9 @@ def study(
     workers : int, optional
         Processes; by default one per core, or none for few machines. With Ray, the most tasks at a
         time.
-    engine : {"local", "ray"}
-        Where the work is done: processes here, or tasks of a Ray cluster. The results are the same.
-    address : str, optional
-        The address of the Ray cluster, as in :func:`daco.compute.ray.ray_pool`.
+    engine : str
+        Where the work is done: ``local`` in processes here, ``ray`` or ``ray://head:10001`` on a
+        Ray cluster, as in :func:`daco.compute.run`. The results are the same.
     progress : callable, optional
         Called with the stage, the number of machines done, and the number of all machines.
 
@@ -147,53 +151,55 @@ def study(
     clock, notes, systems = _Clock(), list[str](), systems or {}
     other_scores = read_systems(systems)
     settings = _settings(grid, other_scores, seed, n_splits, baselines)
-    rule, asked = parse_rule(rule), _to_decide(decide, settings)
+    rule = parse_rule(rule)
     require_rate(false_alarm_rate)
     folder = None if out is None else RunFolder(require_local(out, "A study"))
     tables = read_tables(dev, eval, truth, notes)
+    years = {which: year_of(table, which) for which, table in tables.items()}
+    names = name_domains(tables.values())
+    machines = all_machines(tables, names, readout, notes)
+    if folder is not None:
+        folder.require_own([each.key for each in machines])
+    readout = readout or tables["dev"].readouts[0]
+    machines = with_systems(machines, other_scores, notes)
+    fault_tables = _several(faults)
+    machines = _with_faults(machines, fault_tables, tables, years, names, readout)
     if workers is None and engine == "local":
-        n_machines = sum(len(table.machines) for table in tables.values())
-        workers, n_jobs = _processes(n_machines, bool(settings.detectors))
+        workers, n_jobs = _processes(len(machines), bool(settings.detectors))
         settings = replace(settings, n_jobs=n_jobs)
-    threads = not settings.detectors and engine == "local" and workers in range(2, _THREADS + 1)
-    with (
-        worker_threads(workers or 1) if threads else worker_pool(workers, engine, address, _MODULES)
-    ) as pool:
-        years = {which: year_of(table, which) for which, table in tables.items()}
-        names = name_domains(tables.values())
-        machines = all_machines(tables, names, readout, notes)
-        if folder is not None:
-            folder.require_own([each.key for each in machines])
-        readout = readout or tables["dev"].readouts[0]
-        machines = with_systems(machines, other_scores, notes)
-        fault_tables = _several(faults)
-        machines = _with_faults(machines, fault_tables, tables, years, names, readout)
-        clock.lap("read")
-        work = Work(settings, pool, folder, progress, notes)
-        rows = work.score(machines)
-        machines = [each for each in machines if each.key in rows]
-        clock.lap("score")
-        notes += missing_parts(machines, "eval" in tables)
-        run: dict[str, Any] = {
-            "schema": SCHEMA,
-            "daco": __version__,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "platform": platform_facts(),
-            "inputs": input_facts(tables, {"dev": dev, "eval": eval}, fault_tables, truth),
-            "settings": _settings_facts(settings, grid, rule, false_alarm_rate, readout),
-            "years": {"dev": years["dev"], "eval": years.get("eval")},
-            "domains": {"source": names.source, "target": names.target},
-            "machines": [each.facts for each in rows.values()],
-        }
-        run["inputs"] += system_inputs(systems)
-        choice = _result(rows, run).choose(rule)
-        clock.lap("choose")
-        decided = list(dict.fromkeys([choice.config, *settings.decided, *asked]))
-        rows = work.decide(machines, rows, decided)
-    clock.lap("decide")
-    run["settings"]["decided"] = decided
-    run |= {"choice": choice.to_dict(), "notes": notes, "times": clock.times, "tables": {}}
-    return _result(rows, run, folder)
+    clock.lap("read")
+    if engine == "local" and workers in range(2, _THREADS + 1) and not settings.detectors:
+        engine = "threads"
+    rows = score_machines(machines, settings, workers, engine, folder, progress, notes)
+    clock.lap("score")
+    notes += missing_parts([each for each in machines if each.key in rows], "eval" in tables)
+    run: dict[str, Any] = {
+        "schema": SCHEMA,
+        "daco": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "platform": platform_facts(),
+        "inputs": input_facts(tables, {"dev": dev, "eval": eval}, fault_tables, truth)
+        + system_inputs(systems),
+        "settings": _settings_facts(settings, grid, rule, false_alarm_rate, readout),
+        "years": {"dev": years["dev"], "eval": years.get("eval")},
+        "domains": {"source": names.source, "target": names.target},
+        "machines": [each.facts for each in rows.values()],
+        "notes": notes,
+        "times": clock.times,
+        "tables": {},
+    }
+    clips, criteria = (
+        pd.concat([getattr(each, name) for each in rows.values()], ignore_index=True)
+        for name in ("clips", "criteria")
+    )
+    result = StudyResult(clips, criteria, run, None if folder is None else folder.path)
+    run["choice"] = json.loads(json.dumps(result.choose(rule).to_dict()))
+    clock.lap("choose")
+    if folder is not None:
+        run["tables"] = folder.write_tables(clips, criteria)
+        clock.lap("write")
+        folder.finish(run)
+    return result
 
 
 @dataclass
@@ -208,6 +214,53 @@ class _Clock:
         passed = time.perf_counter() - self._started
         before = self.times.get("total", 0.0)
         self.times |= {stage: round(passed - before, 3), "total": round(passed, 3)}
+
+
+def score_machines(
+    machines: Sequence[MachineData],
+    settings: Settings,
+    workers: int | None = 1,
+    engine: str = "local",
+    folder: RunFolder | None = None,
+    progress: Progress | None = None,
+    notes: list[str] | None = None,
+) -> dict[Key, MachineRows]:
+    """The rows of each machine, computed unless a folder has them.
+
+    A machine that fails is left out, with a sentence in `notes`.
+    """
+    notes = [] if notes is None else notes
+    keys: dict[Key, str] = {}
+    found: dict[Key, MachineRows] = {}
+    failures: dict[Key, DacoError] = {}
+
+    def unknown() -> Iterator[tuple[MachineData, tuple[MachineData, Settings]]]:
+        for machine in machines:
+            data = machine.loaded()
+            text = f"{__version__}/{SCHEMA}/{settings.text()}/{data.fingerprint()}"
+            keys[data.key] = hashlib.sha256(text.encode()).hexdigest()[:32]
+            notes.extend(leaked_clips(data))
+            known = None if folder is None else folder.rows(keys[data.key])
+            if known is None:
+                yield machine, (data, settings)
+            else:
+                found[data.key] = known
+
+    advance = progress or (lambda stage, done, total: None)
+    for machine, rows in run_each(study_machine, unknown(), jobs=workers, engine=engine):
+        if isinstance(rows, DacoError):
+            failures[machine.key] = rows
+        else:
+            rows.facts["key"] = keys[machine.key]
+            found[machine.key] = rows
+            if folder is not None:
+                folder.write_rows(rows)
+        advance("scoring", len(found) + len(failures), len(machines))
+    advance("scoring", len(machines), len(machines))
+    lost = {each.where: failures[each.key] for each in machines if each.key in failures}
+    notes += left_out(lost)
+    require_some(found, notes)
+    return {each.key: found[each.key] for each in machines if each.key in found}
 
 
 def _settings(
@@ -246,24 +299,13 @@ def _settings_facts(
     }
 
 
-def _to_decide(wanted: Iterable[str], settings: Settings) -> list[str]:
-    """The further configurations to decide by; an error where one is not scored."""
-    names, wanted = settings.scored, list(wanted)
-    for name in wanted:
-        if name not in ("all", *names):
-            ScoreConfig.parse(name)  # an unknown name has an error of its own
-            raise InputError(
-                f"{name!r} is not in the grid. Decide by 'all', 'blend', or a name of the grid."
-            )
-    return list(settings.candidates) if "all" in wanted else wanted
-
-
 def _processes(machines: int, has_detectors: bool) -> tuple[int, int]:
     """The number of processes by default, and how many of its own each has to fit detectors."""
     if machines <= _FEW and not has_detectors:
         return 1, 1
-    workers = min(usable_cores(), machines)
-    return workers, usable_cores() // workers if has_detectors else 1
+    cores = cpu_count()
+    workers = min(cores, machines)
+    return workers, cores // workers if has_detectors else 1
 
 
 def _several(sources: Source | Iterable[Source]) -> list[Source]:
@@ -305,19 +347,3 @@ def _with_faults(
             "names, sections and years."
         )
     return [replace(data, faults=each) for data, each in zip(machines, found, strict=True)]
-
-
-def _result(
-    rows: Mapping[Key, MachineRows], run: dict[str, Any], folder: RunFolder | None = None
-) -> StudyResult:
-    """The tables of all machines, which are written if there is a folder."""
-    parts = list(rows.values())
-    clips = pa.concat_tables([each.clips for each in parts], promote_options="default")
-    criteria = pa.concat_tables([each.criteria for each in parts])
-    decided = [P_VALUE + name for name in run["settings"].get("decided", ())]
-    others = [name for name in clips.column_names if not name.startswith(P_VALUE)]
-    clips = clips.select([*others, *decided])
-    if folder is not None:
-        run = folder.write(clips, criteria, run)
-    path = None if folder is None else folder.path
-    return StudyResult(clips.to_pandas(), criteria.to_pandas(), run, path)

@@ -18,10 +18,11 @@ from daco.data.dcase import MACHINES, machine_sections
 from daco.detector.decision import is_anomalous, require_rate
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import machine_title, write_decisions, write_scores
-from daco.experiments.result import P_VALUE, StudyResult
+from daco.experiments.machine import P_VALUE
+from daco.experiments.result import StudyResult
 from daco.files.atomic import write_error
 from daco.method.config import ScoreConfig
-from daco.text import name_list, quantity
+from daco.text import name_list, quantity, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,13 +70,6 @@ def write_submission(
     Returns
     -------
     Submission
-
-    Examples
-    --------
-    >>> from daco.experiments.result import StudyResult
-    >>> result = StudyResult.read("run")  # doctest: +SKIP
-    >>> write_submission(result, "Kato_Hitachi_task2_1", "package").folder  # doctest: +SKIP
-    PosixPath('package/task2/Kato_Hitachi_task2_1')
     """
     if not _LABEL.fullmatch(label):
         raise InputError(
@@ -130,8 +124,8 @@ def _evaluation_clips(result: StudyResult, config: str) -> pd.DataFrame:
         )
     if config not in result.decided:
         raise InputError(
-            f"The run {result.folder} has no p-values of {config!r}, only of "
-            f"{name_list(result.decided)}. Run it again with 'daco study --decide {config}'."
+            f"The run {result.folder} has no p-values of {config!r}."
+            f"{suggestion(config, result.decided)} Run the study with this configuration in --grid."
         )
     missing = clips[clips[[config, P_VALUE + config]].isna().any(axis=1)]
     if len(missing):
@@ -172,7 +166,7 @@ def _meta_file(result: StudyResult, label: str, config: str, rate: float) -> str
     run, choice, parsed = result.run, result.run["choice"], ScoreConfig.parse(config)
     is_chosen = choice["config"] == config
     table = {each["role"]: each for each in run["inputs"]}.get("eval", {})
-    origin, cost = table.get("metadata") or {}, table.get("cost") or {}
+    origin = table.get("metadata") or {}
     hertz, calibration = origin.get("sample_rate"), _CALIBRATION.get(parsed.calibration or "")
     return environment.get_template("submission.yaml").render(
         label=label,
@@ -185,7 +179,7 @@ def _meta_file(result: StudyResult, label: str, config: str, rate: float) -> str
         decision=f"p-value of at most {rate:.10g} among normals",
         external_data="pre-trained model" if origin.get("weights_sha256") else None,
         development_data=f"choice by the rule {choice['rule']!r}" if is_chosen else None,
-        parameters=cost.get("parameters"),
+        parameters=int(origin["parameters"]) if "parameters" in origin else None,
         results=_development_results(result, config),
     )
 

@@ -17,7 +17,6 @@ from daco.errors import DataError
 from daco.evaluation.system_scores import match_names, read_system
 from daco.experiments.grids import system_base
 from daco.experiments.machine_data import MachineData
-from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.text import name_list, quantity
 from daco.validation import Float64s
 
@@ -97,17 +96,3 @@ def _scores(groups: Mapping[Any, Any], data: MachineData, split: str, where: str
     if rows is None:
         raise DataError(f"{where} has no scores of its normals.")
     return np.asarray(rows["score"].to_numpy(float)[match_names(names, rows["clip"], where)])
-
-
-def system_inputs(systems: Systems) -> list[dict[str, Any]]:
-    """Tables with their hashes, for ``run.json``; that of a folder is of its files' hashes."""
-    rows = []
-    for name, path in systems.items():
-        file = Path(path).expanduser()
-        if file.is_dir():
-            files = sorted(each for each in file.iterdir() if each.suffix in (".csv", ".parquet"))
-            digest = sha256_of_bytes("".join(map(sha256_of_file, files)).encode())
-        else:
-            digest = sha256_of_file(file)
-        rows.append({"role": "system", "name": name, "path": file.name, "sha256": digest})
-    return rows

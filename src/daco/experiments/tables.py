@@ -11,12 +11,10 @@ import pandas as pd
 
 from daco.detector.decision import FALSE_ALARM_RATE, is_anomalous
 from daco.evaluation.intervals import too_few_machines
-from daco.evaluation.official import official_scores, score_estimate
-from daco.experiments.analysis import differences_table, frontier_table, transfer_of
-from daco.experiments.choice import grid_table, rules_table, stability_table
-from daco.experiments.criteria import Years, machine_criteria
+from daco.evaluation.official import machine_scores, score_estimates
+from daco.experiments.choice import Years
 from daco.experiments.figures.style import look_of
-from daco.experiments.run_files import P_VALUE
+from daco.experiments.machine import P_VALUE
 from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
@@ -44,35 +42,27 @@ def tables_of(result: StudyResult) -> dict[str, pd.DataFrame]:
     Their captions are in ``TEXTS["tables"]``. A table has no rows where the study lacks what it
     needs, such as labels or a second domain.
     """
-    choice, coverage, metrics = choice_of(result), result.coverage(), result.metrics()
-    grid, rules = grid_table(result, metrics), rules_table(result, metrics)
-    stability = stability_table(result, metrics)
+    choice, coverage, metrics = result.run["choice"], result.coverage(), result.metrics()
     metrics = metrics[metrics.filter(like="auc").notna().any(axis=1)]  # of labelled machines
-    years = {which: result.year(which) for which in result.sets}
     few = bool(too_few_machines(len(metrics[["set", "machine"]].drop_duplicates())))
-    differences = differences_table(result, metrics=metrics, rules=rules, clips=few)
+    rules, grid = result.rules(), result.grid()
     rules.insert(1, "how", rules["rule"].map(TEXTS["how"]))
     grid.insert(1, "method", [look_of(name).title for name in grid["configuration"]])
     tables = {
         "rules": rules,
-        "differences": differences,
+        "differences": result.differences(clips=few),
         "grid": grid,
         "vetoed": pd.DataFrame(choice["vetoed"].items(), columns=["configuration", "reason"]),
-        "transfer": transfer_of(grid, metrics, machine_criteria(result.criteria), years=years),
-        "stability": stability,
-        "frontier": frontier_table(metrics),
+        "transfer": result.transfer(),
+        "stability": result.stability(),
+        "frontier": result.frontier(),
         "coverage": _mean_coverage(coverage),
         "coverage_by_machine": coverage,
         "decisions": _decisions(result, choice["config"]),
-        "machines": _machines(metrics, choice["config"], years),
-        "compared": _compared(metrics, result.compared, years),
+        "machines": _machines(metrics, choice["config"], result.years),
+        "compared": _compared(metrics, result.compared, result.years),
     }
     return {name: frame.dropna(axis=1, how="all") for name, frame in tables.items()}
-
-
-def choice_of(result: StudyResult) -> dict[str, Any]:
-    """What the study chose, and why."""
-    return result.run.get("choice") or result.choose().to_dict()
 
 
 def false_alarm_rate(result: StudyResult) -> float:
@@ -80,45 +70,38 @@ def false_alarm_rate(result: StudyResult) -> float:
     return float(result.run["settings"].get("false_alarm_rate", FALSE_ALARM_RATE))
 
 
-def machine_scores(machines: pd.DataFrame, which: str) -> pd.DataFrame:
-    """Scores of the machines of a set, one column per configuration, from the table of machines."""
-    rows = machines[machines["set"] == SET_NAMES[which]] if len(machines) else machines
-    if rows.empty:
-        return pd.DataFrame()
-    scores = rows.drop_duplicates(["machine", "configuration"])
-    order = scores["machine"].unique()
-    wide = scores.pivot(index="machine", columns="configuration", values="score")
-    return wide.loc[order, scores["configuration"].unique()]
-
-
-def _machines(metrics: pd.DataFrame, chosen: str, years: Years) -> pd.DataFrame:
-    """Metrics and score of each machine under a few configurations; the lowest if there are many.
+def shown_scores(metrics: pd.DataFrame, chosen: str, year: int | None) -> pd.DataFrame:
+    """Scores of the machines (rows) of one set under a few configurations; the lowest if many.
 
     The score of a machine with several sections is that of all of them.
     """
-    shown = [RAW_CONFIG, PAPER_CONFIG, DEFAULT_CONFIG, chosen]
-    metrics = metrics[metrics["configuration"].isin(shown)]
-    machine = ["set", "machine"]
-    groups = metrics.groupby(machine, sort=False)
-    scores = {key: official_scores(part, years[str(key[0])]) for key, part in groups}
-    if not scores:
-        return metrics
-    column = pd.concat(scores, names=machine).dropna().rename("score").reset_index()
-    lowest = column[column["configuration"] == chosen].nsmallest(SHOWN_MACHINES, "score")
-    return metrics.merge(column).merge(lowest[machine]).replace({"set": SET_NAMES})
+    shown = metrics["configuration"].isin([RAW_CONFIG, PAPER_CONFIG, DEFAULT_CONFIG, chosen])
+    scores = machine_scores(metrics[shown], year).T.dropna()
+    lowest = scores[chosen].nsmallest(SHOWN_MACHINES).index if chosen in scores else scores.index
+    return scores[scores.index.isin(lowest)]
+
+
+def _machines(metrics: pd.DataFrame, chosen: str, years: Years) -> pd.DataFrame:
+    """Metrics and scores of the machines that are shown."""
+    parts = [metrics[:0]]
+    for which, year in years.items():
+        own = metrics[metrics["set"] == which]
+        scores = shown_scores(own, chosen, year).rename_axis("machine")
+        scores = scores.reset_index().melt("machine", value_name="score")
+        parts.append(own.merge(scores))
+    return pd.concat(parts).replace({"set": SET_NAMES})
 
 
 def _compared(metrics: pd.DataFrame, names: Sequence[str], years: Years) -> pd.DataFrame:
     """Scores of what took part in no choice, with intervals over machines."""
-    rows = []
-    groups = metrics[metrics["configuration"].isin(names)].groupby(["set", "configuration"])
-    for key, part in groups:
-        which, name = map(str, key)
-        score = score_estimate(part, years[which])
-        if score.n:
-            rows.append([SET_NAMES[which], name, score.value, score.low, score.high, score.n])
-    columns = ["set", "configuration", "score", "score_low", "score_high", "n_machines"]
-    return pd.DataFrame(rows, columns=columns)
+    parts = []
+    for which, year in years.items():
+        own = metrics[(metrics["set"] == which) & metrics["configuration"].isin(names)]
+        parts.append(score_estimates(own, year).reset_index().assign(set=SET_NAMES[which]))
+    titles = {"value": "score", "low": "score_low", "high": "score_high", "n": "n_machines"}
+    table = pd.concat(parts).rename(columns=titles)
+    table = table.reindex(columns=["set", "configuration", *titles.values()])
+    return table[table["n_machines"] > 0]
 
 
 def _mean_coverage(coverage: pd.DataFrame) -> pd.DataFrame:

@@ -188,7 +188,7 @@ def synth_factory(
     ...     synth_factory(root, machines=["fan"], **size)
     ['fan']
     """
-    from daco.compute.processes import outcomes, usable_cores, worker_pool
+    from daco.compute import run
 
     names = list(machines)
     for holds, parameter, allowed, got in (
@@ -209,7 +209,8 @@ def synth_factory(
             raise InputError(f"The {parameter!r} parameter must be {allowed}. Got {got!r} instead.")
     n_dev = {"dev": len(names), "eval": 0, "both": (len(names) + 1) // 2}[split]
     sets = {name: "dev_data" if at < n_dev else "eval_data" for at, name in enumerate(names)}
-    folders = {name: Path(root, part, "raw", name) for name, part in sets.items()}
+    top = Path(root).absolute()  # workers may be in another folder
+    folders = {name: top / part / "raw" / name for name, part in sets.items()}
     for folder in folders.values():
         if folder.exists():
             raise DataError(f"{folder} already exists. Give another directory, or remove it first.")
@@ -217,7 +218,7 @@ def synth_factory(
     counts |= {("test", *cell): n_test // 4 for cell in product(_DOMAINS, (0, 1))}
     total = len(names) * sum(counts.values())
     if workers is None:
-        workers = usable_cores() if total * seconds > 500 else 1  # starting one takes a second
+        workers = None if total * seconds > 500 else 1  # starting one takes a second
     sound = seconds, sample_rate, 2 if year == 2026 else 1, severity
     try:
         files: dict[Path, ClipPlan] = {}
@@ -225,11 +226,10 @@ def synth_factory(
             clips = [ClipPlan(name, *k, at, seed) for k, n in counts.items() for at in range(n)]
             truth = Path(root, "ground_truth") if sets[name] == "eval_data" else None
             files |= _name_clips(clips, folder, truth)
-        with worker_pool(workers) as pool:
-            items = ((path, (path, clip, *sound)) for path, clip in files.items())
-            for done, _ in enumerate(outcomes(pool, _write_clip, items), 1):
-                if progress is not None:
-                    progress(done, total)
+        items = ((path, (path, clip, *sound)) for path, clip in files.items())
+        for done, _ in enumerate(run(_write_clip, items, jobs=workers), 1):
+            if progress is not None:
+                progress(done, total)
     except BaseException:  # half a machine would be read as a whole one
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)

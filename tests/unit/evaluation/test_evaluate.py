@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,6 @@ import pytest
 from dcase_trees import anonymous, labelled_test, make_truth
 from scipy.stats import hmean
 
-import daco.evaluation.evaluate
 from daco.errors import DataError, InputError
 from daco.evaluation.evaluate import EvaluationError, evaluate_scores
 from daco.evaluation.metrics import decision_metrics, machine_metrics, official_score
@@ -64,8 +62,7 @@ def test_official_numbers_of_each_machine_and_of_all(system, truth, scores):
     for row in result.machines.to_dict("records"):
         wanted = {name: 100 * value for name, value in fractions[row["machine"]].items()}
         assert {name: row[name] for name in wanted} == wanted
-        pooled = machine_metrics(scores[row["machine"]], LABELS, ["all"] * 8)
-        assert (row["clips"], row["auc_all"]) == (8, 100 * pooled["auc_all"])
+        assert row["clips"] == 8
     (row,) = result.systems.to_dict("records")
     assert (row["system"], row["n_machines"], row["missing"]) == (system.name, 2, [])
     assert row["official_score"] == pytest.approx(100 * official_score(fractions), rel=1e-12)
@@ -270,13 +267,3 @@ def test_the_first_system_is_compared_with_each_other_over_machines(tmp_path):
         assert (row["delta"], row["low"], row["high"]) == (delta.value, delta.low, delta.high)
         assert row["p_value"] == 2 / 2**5  # c is better on all five machines; sections are merged
         assert row["n_machines"] == 5
-
-
-def test_the_truth_is_read_once_for_all_systems(tmp_path, truth, scores, monkeypatch):
-    for system in range(3):
-        for machine in MACHINES:
-            write_scores(tmp_path / f"teams/{system}", machine, "00", NAMES, scores[machine])
-    read = Mock(wraps=daco.evaluation.evaluate.read_truth)
-    monkeypatch.setattr(daco.evaluation.evaluate, "read_truth", read)
-    assert len(evaluate_scores(tmp_path / "teams", truth).systems) == 3
-    read.assert_called_once()

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import f1_score, roc_auc_score
+from sklearn.metrics import roc_auc_score
 
 import daco.evaluation.metrics
 from daco.errors import InputError
 from daco.evaluation.metrics import (
     EPSILON,
-    bounded_f1_ev,
     decision_metrics,
-    f1_ev,
-    false_positive_rates,
     grid_metrics,
     machine_metrics,
     official_score,
@@ -138,66 +135,6 @@ def test_decisions_are_judged_on_each_domain_alone():
     assert result["f1_b"] == 1
 
 
-def literal_f1_ev(scores, labels, bounds=None):
-    thresholds = np.unique(scores)
-    if bounds is not None:
-        low, high = bounds
-        inside = thresholds[(thresholds > low) & (thresholds < high)]
-        thresholds = np.array([low, *inside, high])
-    total = 0.0
-    for i in range(len(thresholds) - 1):
-        f1 = f1_score(labels, scores > thresholds[i], zero_division=0)
-        total += f1 * (thresholds[i + 1] - thresholds[i]) / (thresholds[-1] - thresholds[0])
-    return total
-
-
-def test_f1_ev_is_its_definition():
-    rng = np.random.default_rng(3)
-    for _ in range(4):
-        scores, labels, _ = random_machine(rng)
-        assert len(np.unique(scores)) > 2
-        assert f1_ev(scores, labels) == pytest.approx(literal_f1_ev(scores, labels), abs=1e-12)
-
-
-def test_bounded_f1_ev_is_its_definition():
-    rng = np.random.default_rng(4)
-    compared = 0
-    while compared < 5:
-        scores, labels, _ = random_machine(rng)
-        candidates = np.unique(scores)
-        f1 = [f1_score(labels, scores > u, zero_division=0) for u in candidates]
-        margin = 0.2 * scores[labels == 0].std()
-        low, high = scores[labels == 0].mean() - margin, candidates[np.argmax(f1)] + margin
-        if high <= low:
-            assert bounded_f1_ev(scores, labels) == 0
-            continue
-        expected = literal_f1_ev(scores, labels, (low, high))
-        assert bounded_f1_ev(scores, labels) == pytest.approx(expected, abs=1e-12)
-        compared += 1
-
-
-@pytest.mark.parametrize("measure", [f1_ev, bounded_f1_ev])
-def test_f1_ev_of_equal_scores_is_zero(measure):
-    assert measure([2.5, 2.5, 2.5], [0, 1, 1]) == 0
-    assert measure([0, 0], [0, 1]) == 0
-
-
-@pytest.mark.parametrize("measure", [f1_ev, bounded_f1_ev])
-@pytest.mark.parametrize("unit", [2.0**1021, 2.0**-1070])
-def test_f1_ev_does_not_depend_on_the_unit(measure, unit):
-    scores, labels = np.array([-4.0, 1, 2, 3]), [0, 0, 1, 1]
-    assert measure(scores * unit, labels) == measure(scores, labels)
-
-
-def test_a_false_positive_is_a_normal_clip_above_the_threshold():
-    scores, labels = [1, 2, 3, 3, 9, 5], [0, 0, 0, 0, 1, 0]
-    rates = false_positive_rates(scores, labels, ["a", "a", "a", "a", "a", "b"], [0.5, 2, 3])
-    assert {domain: rate.tolist() for domain, rate in rates.items()} == {
-        "a": [1, 0.5, 0],
-        "b": [1, 1, 1],
-    }
-
-
 GOOD = {"scores": [0.1, 0.2, 0.3, 0.4], "labels": [0, 0, 1, 1], "domains": ["s", "t", "s", "t"]}
 
 
@@ -230,13 +167,7 @@ def test_a_bad_entry_of_the_score_matrix_is_named_by_row_and_column():
         grid_metrics([[1, 2], [3, 4], [5, np.nan], [6, 7]], GOOD["labels"], GOOD["domains"])
 
 
-def test_the_other_measures_check_their_arguments_too():
+def test_decisions_are_checked_too():
     labels, domains = GOOD["labels"], GOOD["domains"]
     with pytest.raises(InputError, match=r"'decisions'.*Got 2 at index 0. Write 1 for an alarm"):
         decision_metrics([2, 0, 0, 1], labels, domains)
-    with pytest.raises(InputError, match="no anomaly"):
-        f1_ev([1, 2], [0, 0])
-    with pytest.raises(InputError, match=r"'thresholds'.*nan at index 1"):
-        false_positive_rates(**GOOD, thresholds=[0, float("nan")])
-    with pytest.raises(InputError, match="Domain 't' has no normal clip"):
-        false_positive_rates([1, 2], [0, 1], ["s", "t"], 0.5)

@@ -92,8 +92,8 @@ def test_a_run_gives_its_chosen_configuration(tmp_path):
     ("changes", "message"),
     [
         ({"score": [1, 2, "high", 4]}, "row 3: 'day1/c.wav' has no finite number in the column"),
-        ({"label": [0, 2, 0, 0]}, "row 2, column 'label': '2' is not 0 (normal), 1 (anomaly)"),
-        ({"split": ["train", "", "test", "test"]}, "row 2, column 'split': empty"),
+        ({"label": [0, 2, 0, 0]}, "row 2, column 'label': must be 0 (normal), 1 (anomaly)"),
+        ({"split": ["train", "", "test", "test"]}, "row 2, column 'split': must be one of"),
         ({"path": ["a", "a", "c", "d"]}, "row 2: 'a' has two rows"),
         ({"label": [0, 1, 0, 0]}, "row 2: 'day1/b.wav' is of the split 'train', but an anomaly"),
         ({"domain": ["slow", None, None, "a"]}, "row 2: 'day1/b.wav' is of the split 'train', but"),

@@ -7,15 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from random_studies import CRITERIA, GRID, MOVED, random_study
+from random_studies import GRID, MOVED, random_study
 
 from daco.errors import InputError
 from daco.evaluation.metrics import harmonic_mean
-from daco.experiments.choice import per_machine_choice, pick
-from daco.experiments.criteria import label_free_veto, resampled_criteria
+from daco.experiments.choice import (
+    label_free_veto,
+    per_machine_choice,
+    pick,
+    resampled_criteria,
+)
 from daco.method.selection import Rule
 from daco.method.viability import INJECTED
 
+CRITERIA = [criterion for criterion, _, _ in GRID.values()]
 DEFAULT, DEGENERATE = "conf-soft-m0-k1", "ldn-diff-K16"
 
 
@@ -27,7 +32,7 @@ def study():
 def grid(**columns):
     known = {"criterion_dev": CRITERIA, "dev_score": [56.0, 57, 58, 55, 61]} | columns
     known = {name: column for name, column in known.items() if column is not None}
-    return pd.DataFrame({"configuration": GRID} | known)
+    return pd.DataFrame({"configuration": list(GRID)} | known)
 
 
 # The grid
@@ -60,7 +65,7 @@ def test_the_papers_own_splits_replace_the_first_ten(study):
 def test_what_is_not_known_is_no_column():
     table = random_study(labelled=()).grid()
     assert not {"dev_score", "eval_score"} & set(table)
-    alone = random_study(n_eval=0).grid()
+    alone = random_study(eval=0).grid()
     assert not {"eval_score", "criterion_eval"} & set(alone)
 
 
@@ -167,7 +172,7 @@ def test_rules_say_what_they_read_and_what_they_score(study):
     assert table.loc["random", "eval_score"] == pytest.approx(scores["eval_score"].mean())
     assert table.loc["oracle", "eval_score"] == scores["eval_score"].max()
     assert table.loc["guarded", "agreement"] == 1
-    merged = random_study(n_dev=2, n_eval=3, sections=3).rules().set_index("rule").loc["fixed"]
+    merged = random_study(dev=2, eval=3, sections=3).rules().set_index("rule").loc["fixed"]
     assert (merged["n_dev_machines"], merged["n_machines"]) == (2, 3)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from table_runs import GRID, random_run, write_truth
+from random_studies import FROZEN_GRID, random_run, write_truth
 
 from daco.errors import DataError, InputError
 from daco.evaluation.official import official_scores
@@ -57,10 +57,10 @@ def test_a_preregistration_holds_what_the_choice_rests_on(run, prereg):
         "rule": "guarded",
         "reason": choice.reason,
         "agreement": choice.agreement,
-        "n_resamples": 20,
+        "n_resamples": 30,
     }
     assert document["picks"]["dev pick"] == run.choose("dev").config
-    assert [row["configuration"] for row in document["grid"]] == list(GRID)
+    assert [row["configuration"] for row in document["grid"]] == list(FROZEN_GRID)
     assert {"dev_score", "criterion_dev"} <= set(document["grid"][0])
     assert "eval_score" not in document["grid"][0]
     assert document["settings"] == run.run["settings"]
@@ -157,7 +157,7 @@ def test_run_and_document_can_be_moved_together_or_apart(prereg, run, tmp_path):
     assert "choice" in details(verify(moved), "ok")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 2}', '{"schema": 1, "what": "daco"}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 3}', '{"schema": 1, "what": "daco"}'])
 def test_what_is_not_a_preregistration(tmp_path, run, text):
     path = tmp_path / "prereg.json"
     path.write_text(text)
@@ -207,6 +207,13 @@ def test_another_version_and_other_settings_are_only_noted(prereg, later, monkey
     assert notes["daco"].startswith("98.0, 99.0, frozen with")
 
 
+def test_a_table_to_which_labels_were_added_is_only_noted(prereg, later):
+    edit(later.folder / "run.json", lambda run: run["inputs"][1].update(sha256="f" * 64))
+    result = verify(prereg, run=later.folder)
+    assert result.ok
+    assert "same clips and vectors" in details(result, "note")["eval input"]
+
+
 @pytest.mark.parametrize(("shift", "same"), [(5e-5, True), (5e-4, False)])
 def test_numbers_agree_within_the_printed_digits(prereg, later, shift, same):
     changed = later.criteria.assign(value=later.criteria["value"] + shift)
@@ -220,15 +227,20 @@ def test_numbers_agree_within_the_printed_digits(prereg, later, shift, same):
 def test_other_inputs_and_another_grid_are_named(prereg, later, tmp_path):
     def swap(document):
         document["inputs"][0]["sha256"] = "f" * 64
+        document["machines"][0]["vectors"] = "others"
         document["inputs"][1]["role"] = "faults"
 
     edit(later.folder / "run.json", swap)
     found = details(verify(prereg, run=later.folder), "changed")
     assert found == {
-        "dev input": "ffffffffffff..., frozen: 000000000000...",
+        "dev input": "ffffffffffff..., frozen: 0123abcd0123...",
         "eval input": "the run does not have it",
     }
-    other = random_run(tmp_path / "other", labelled=True, grid=("raw-k1", CHOSEN, "raw-k2"))
+    other = random_run(
+        tmp_path / "other",
+        labelled=True,
+        grid=dict.fromkeys(("raw-k1", CHOSEN, "raw-k2"), (0.5, 1.0, None)),
+    )
     grid = details(verify(prereg, run=other.folder), "changed")["grid"]
     assert grid == "not in both: conf-soft-m30-k1, ratio-hard-k1, raw-k2"
     # A number that only one side knows is another number, but a new kind of number is none.

@@ -11,7 +11,7 @@ import pytest
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
-from daco.data.lazy_table import StoredTable
+from daco.data.stored import StoredTable
 from daco.errors import DataError, InputError
 from daco.experiments import inputs
 from daco.experiments.inputs import name_domains, read_table

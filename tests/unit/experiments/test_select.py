@@ -97,33 +97,9 @@ def test_three_domains_sections_and_years():
     assert [each.machine for each in selection.machines] == ["fan_00", "fan_01", "fan (2024)"]
 
 
-# Dev scores
-
-
-def dev_grid(**scores):
-    return pd.DataFrame({"configuration": list(scores), "dev_score": list(scores.values())})
-
-
-def test_dev_scores_veto_the_worst_of_what_was_studied_before_the_criterion_is_asked():
-    names = [f"raw-k{k}" for k in range(1, 21)]
-    grid = dev_grid(**{name: 50 + k for k, name in enumerate(names)}, **{DEFAULT: 80.0})
-    candidates = [DEFAULT, "raw-k20", "raw-k1", "ratio-soft-k1"]
-    selection = select_label_free(machine(), candidates, dev_grid=grid)
-    assert selection.candidates == (DEFAULT, "raw-k20")
-    assert selection.notes[:2] == (
-        "Left out, because the study does not have them: ratio-soft-k1.",
-        "Left out by the dev scores: raw-k1.",
-    )
-
-
-STUDIED = dev_grid(**{DEFAULT: 5, "raw-k1": 6})
-
-
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({}, {"candidates": ["raw-k9"], "dev_grid": STUDIED}, "leave none of the 1 candidates"),
-        ({}, {"dev_grid": STUDIED[["configuration"]]}, "no labelled development"),
         (
             {"domain": ["a"] * 60 + [None] * 10},
             {},

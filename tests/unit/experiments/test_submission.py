@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from table_runs import DEV, EVAL, N_TEST, random_run
+from random_studies import DEV, N_TEST, random_run
 
 from daco.data.dcase import machine_sections
 from daco.errors import DacoError, InputError
 from daco.experiments.submission import to_yaml, write_submission
 
 LABEL = "Kato_Hitachi_task2_1"
+EVAL = ("Sander", "ToothBrush")
 CHOSEN = "conf-soft-m0-k1"
 
 
@@ -68,8 +69,11 @@ def test_machines_of_a_whole_year_are_recognised(run, tmp_path):
 
 def test_the_meta_file_is_yaml(run, tmp_path):
     clips = run.clips.copy()
-    clips.loc[clips["machine"] == "valve", "label"] = -1
-    inputs = [{**each, "cost": {"parameters": 90_270_000}} for each in run.run["inputs"]]
+    clips.loc[clips["machine"] == "slider", "label"] = -1
+    inputs = [
+        {**each, "metadata": {**each["metadata"], "parameters": "90270000"}}
+        for each in run.run["inputs"]
+    ]
     changed = replace(run, clips=clips, run={**run.run, "inputs": inputs})
     write_submission(changed, LABEL, tmp_path)
     document = meta_of(tmp_path)
@@ -88,7 +92,7 @@ def test_the_meta_file_is_yaml(run, tmp_path):
     metrics = run.metrics([CHOSEN]).set_index("machine").loc["fan"]
     for name in ("auc_source", "auc_target", "pauc"):
         assert results["fan"][name] == pytest.approx(metrics[name], abs=0.005)
-        assert results["valve"][name] is None
+        assert results["slider"][name] is None
     without_dev = replace(run, clips=run.clips.query("set == 'eval'"))
     write_submission(without_dev, LABEL, tmp_path / "other")
     assert meta_of(tmp_path / "other")["results"]["development_dataset"] is None
@@ -112,10 +116,10 @@ def test_a_wrong_label_is_refused(run, tmp_path, label):
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({}, {"config": "raw-k1"}, "daco study --decide raw-k1"),
+        ({}, {"config": "raw-k2"}, "no p-values of 'raw-k2'"),
         ({}, {"false_alarm_rate": 0.0}, "'false_alarm_rate' parameter"),
         ({"set": "dev"}, {}, "no scores of evaluation machines"),
-        ({"blend": float("nan")}, {"config": "blend"}, "48 clips of Sander, ToothBrush have no"),
+        ({"blend": float("nan")}, {"config": "blend"}, "80 clips of Sander, ToothBrush have no"),
     ],
 )
 def test_what_a_run_cannot_submit(run, tmp_path, columns, options, message):

@@ -14,7 +14,6 @@ import daco
 from daco.backbones.logmel import LogMel
 from daco.errors import DataError, InputError
 from daco.evaluation.metrics import harmonic_mean
-from daco.synthetic import factory
 from daco.synthetic.factory import MACHINES, ClipPlan, record, synth_factory
 
 RATE = 16000
@@ -125,17 +124,6 @@ def test_a_fault_grows_with_its_severity_and_leaves_the_rest_of_the_clip_alone(m
         levels.append(20 * np.log10(np.std(wave - healthy) / np.std(healthy)))
     # Four times the severity is 12 dB; 16-bit samples round the smaller one.
     assert levels[1] - levels[0] == pytest.approx(20 * np.log10(4), abs=0.3)
-
-
-def test_faults_are_those_of_the_faults_module(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        factory, "inject", lambda wave, rate, kind, *rest: calls.append(kind) or wave
-    )
-    for number in range(6):
-        record(ClipPlan("motor", "test", label=1, number=number), 0.5)
-        record(ClipPlan("motor", "test", label=0, number=number), 0.5)
-    assert calls == ["modulation", "tones", "impacts"] * 2
 
 
 def test_the_far_microphone_hears_less_of_the_machine():

@@ -161,7 +161,7 @@ def test_new_recordings_are_judged_by_the_model_itself():
     assert not rates["in_model"].any()
     assert rates["level_db"].tolist()[2:] == [-6, 0, -6, 0]
     shifted = new + 8 * np.eye(1, new.shape[1])
-    expected = [model.score(X).alarms for X in (new, shifted)]
+    expected = [model.score(X).anomalous for X in (new, shifted)]
     top = rates[~(rates["level_db"] < 0)].sort_values(["fault", "domain"])
     assert top["caught"].tolist() == [n for a in expected for n in (a[:40].sum(), a[40:].sum())]
 

@@ -54,10 +54,6 @@ def plot_transfer(grid: pd.DataFrame, x: str, marked: Mapping[str, str] | None =
     marked : {configuration: text}, optional
         These get a ring and their text.
 
-    Returns
-    -------
-    Figure
-
     Examples
     --------
     >>> grid = pd.DataFrame({"configuration": ["raw-k1", "ldn-ratio-K1"],
@@ -94,10 +90,6 @@ def plot_frontier(frontier: pd.DataFrame) -> Figure:
     frontier : DataFrame
         ``set``, ``configuration``, ``m`` (nan without quantile maps), ``auc_source`` and
         ``auc_target`` in percent, as :meth:`StudyResult.frontier` returns it.
-
-    Returns
-    -------
-    Figure
     """
     figure, ax = new_figure(3.2)
     for name, rows in frontier.groupby("set", sort=False):
@@ -123,6 +115,8 @@ def plot_frontier(frontier: pd.DataFrame) -> Figure:
 def plot_coverage(coverage: pd.DataFrame, level: float) -> Figure:
     """Plot the realised false-alarm rates of both domains: a row for each way to decide.
 
+    Small marks are machines, large ones their mean.
+
     Parameters
     ----------
     coverage : DataFrame
@@ -130,11 +124,6 @@ def plot_coverage(coverage: pd.DataFrame, level: float) -> Figure:
         and ``rate``, as :meth:`StudyResult.coverage` returns it.
     level : float
         The nominal rate, one of those in the table.
-
-    Returns
-    -------
-    Figure
-        Small marks are machines, large ones their mean.
     """
     rows = coverage[np.isclose(coverage["level"], level)]
     kinds = rows[["configuration", "decision"]].drop_duplicates().apply(tuple, axis=1).tolist()
@@ -169,10 +158,6 @@ def plot_machines(scores: pd.DataFrame) -> Figure:
     scores : DataFrame
         One row per machine, whose name is the index; one column in percent per configuration.
 
-    Returns
-    -------
-    Figure
-
     Examples
     --------
     >>> scores = pd.DataFrame({"raw-k1": [58.7, 60.2], "blend": [62.0, 61.0]}, ["fan", "pump"])
@@ -204,10 +189,6 @@ def plot_decisions(clips: pd.DataFrame, p_values: str, rate: float) -> Figure:
         The column, ``p:`` and the name of a configuration.
     rate : float
         Clips with p-values of at most this rate are anomalous.
-
-    Returns
-    -------
-    Figure
     """
     machines = clips["machine"].drop_duplicates().tolist()
     figure, ax = new_figure(0.9 + 1.6 * _ROW * len(machines))
@@ -240,10 +221,6 @@ def plot_stability(stability: pd.DataFrame) -> Figure:
     stability : DataFrame
         ``configuration`` and ``picked``, as :meth:`StudyResult.stability` returns it; the first
         rows are drawn.
-
-    Returns
-    -------
-    Figure
     """
     rows = stability[stability["picked"] > 0].head(SHOWN)
     figure, ax = new_figure(0.6 + _ROW * len(rows))
