@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from daco.audio.formats import (
     DEFAULT_LIMITS,
     FORMATS,
-    INT16_SCALE,
     READABLE,
     AudioLimits,
     suffix_of_content,
@@ -120,8 +119,6 @@ class Decoder:
         if self.sample_rate in (None, rate):
             return native
         self._require_length(native.shape[-1], rate)
-        if native.dtype == np.int16:
-            native = native * INT16_SCALE
         waves = resample(native, rate, self.sample_rate or rate, self.resampler)
         if not waves.size:
             raise AudioError(
@@ -187,12 +184,15 @@ def read_audio(
     return read_each([decoder], path)[1][0]
 
 
-def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS) -> AudioInfo:
+def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS, *, to_end: bool = False) -> AudioInfo:
     """Read the header of a recording and return what it declares, an `AudioInfo`.
 
-    A file that is not a recording or exceeds `limits` raises an `AudioError`.
+    A file that is not a recording or exceeds `limits` raises an `AudioError`; `to_end` decodes the
+    last sample as well, which a truncated file does not have.
     """
     with _opened(parse_location(path), b"", limits) as file:
+        if to_end:
+            _require_end(file)
         seconds = file.frames / file.samplerate
         return AudioInfo(file.frames, file.samplerate, file.channels, seconds, file.format)
 
@@ -264,7 +264,7 @@ def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> Binar
             return path.open("rb")
         if path.suffix.lower() not in FORMATS and path.exists():
             raise _unknown_format(path.suffix)
-        size, _, content = path.fetch(limits.bytes)
+        size, content = path.fetch(limits.bytes)
     except AudioError:
         raise
     except (OSError, ValueError) as error:
@@ -335,6 +335,16 @@ def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s
     for waves in taken:
         _require_sound(waves)
     return taken
+
+
+def _require_end(file: soundfile.SoundFile) -> None:
+    try:
+        file.seek(file.frames - 1)
+        last = file.read(1)
+    except (soundfile.SoundFileError, RuntimeError) as error:
+        raise AudioError(f"truncated or damaged ({_reason(error)}).") from None
+    if not len(last):
+        raise AudioError("truncated: the end is missing. Copy or record the file again.")
 
 
 def _require_sound(waves: Float32s) -> None:

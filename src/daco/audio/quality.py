@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from daco.audio.decode import Sound, Waveforms
-from daco.audio.formats import INT16_SCALE
+from daco.audio.decode import Sound
+from daco.validation import Float32s
 
 SILENT_RMS = 1e-4  # below -80 dB of full scale a microphone is off, far away or not connected
 CLIPPED_SHARE = 1e-3  # of samples in runs at the largest value; a single peak is below it
@@ -22,18 +22,17 @@ class Quality(TypedDict):
     """What a recording was before it was embedded; ``reasons`` as of `sound_reasons`."""
 
     sample_rate: int
+    channels: int
     seconds: float
     reasons: list[str]
 
 
-def loudness(wave: Waveforms) -> tuple[float, float]:
+def loudness(wave: Float32s) -> tuple[float, float]:
     """Largest absolute sample, and root mean square around the mean; full scale is 1."""
-    scale = float(INT16_SCALE) if wave.dtype == np.int16 else 1.0
-    peak = max(float(wave.max()), -float(wave.min())) * scale
-    return peak, float(wave.std(dtype=np.float64)) * scale
+    return max(float(wave.max()), -float(wave.min())), float(wave.std(dtype=np.float64))
 
 
-def clipped_share(wave: Waveforms) -> float:
+def clipped_share(wave: Float32s) -> float:
     """Share of samples in runs of three and more at the same extreme."""
     clipped = 0
     for extreme in (wave.max(), wave.min()):
@@ -44,7 +43,7 @@ def clipped_share(wave: Waveforms) -> float:
     return clipped / len(wave)
 
 
-def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
+def sound_reasons(wave: Float32s, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
     """``silent`` or ``clipped``, with the microphone and the figures of `loudness`."""
     if rms < SILENT_RMS:
         level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
@@ -53,7 +52,7 @@ def sound_reasons(wave: Waveforms, peak: float, rms: float, microphone: str = ""
         yield f"clipped: {microphone}{share:.1%} of the samples at the largest value"
 
 
-def far_reasons(wave: Waveforms) -> Iterator[str]:
+def far_reasons(wave: Float32s) -> Iterator[str]:
     """The same of a far microphone: with a bad one, the subtraction is wrong."""
     return sound_reasons(wave, *loudness(wave), "far microphone, ")
 
@@ -72,7 +71,9 @@ def quality_of(sound: Sound) -> Quality:
     reasons = [*sound_reasons(near, *loudness(near))]
     reasons += [each for wave in far for each in far_reasons(wave)]
     seconds = round(len(near) / sound.rate, 3)
-    return Quality(sample_rate=sound.rate, seconds=seconds, reasons=reasons)
+    return Quality(
+        sample_rate=sound.rate, channels=sound.channels, seconds=seconds, reasons=reasons
+    )
 
 
 def parse_quality(text: Any) -> Quality | None:
@@ -84,9 +85,10 @@ def parse_quality(text: Any) -> Quality | None:
     try:
         given = json.loads(text)
         rate, seconds = int(given["sample_rate"]), float(given["seconds"])
+        channels = int(given.get("channels", 1))
         reasons = list(map(str, given["reasons"]))
     except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
         return None
     if rate < 1 or not 0 < seconds < float("inf"):
         return None
-    return Quality(sample_rate=rate, seconds=seconds, reasons=reasons)
+    return Quality(sample_rate=rate, channels=channels, seconds=seconds, reasons=reasons)

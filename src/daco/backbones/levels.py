@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.formats import INT16_SCALE
 from daco.backbones.classical import Framing, framing
 from daco.backbones.protocol import Backbone
 from daco.validation import Float32s, Indices
@@ -52,7 +51,7 @@ def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
 
     Parameters
     ----------
-    waveforms : (clips, samples) float32 within -1 and 1, or int16
+    waveforms : (clips, samples) float32 within -1 and 1
     sample_rate : int
 
     Returns
@@ -73,7 +72,6 @@ def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
 
 
 def _levels(wave: Any, framed: Framing, scale: float, edges: Indices) -> Float32s:
-    scale *= float(INT16_SCALE) ** 2 if wave.dtype == np.int16 else 1.0
     missing = len(framed.window) - len(wave)
     wave = np.pad(wave, (0, missing)) if missing > 0 else wave
     first, middle = edges[0], edges[-2]

@@ -56,7 +56,6 @@ class LogMel(Backbone):
     readouts = ("mod", "mean", "std", *VIEWS)
     default_readout = "mod"
     has_weights = False
-    takes_int16 = True
     parameters = 0
 
     def __init__(self, sample_rate: int = 16000) -> None:

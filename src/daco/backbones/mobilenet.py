@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from daco.backbones.network import Network, Output, folded
 from daco.backbones.transformer import mel_bank
-from daco.backbones.weights import model_of, shapes_of
+from daco.backbones.weights import model_without, shapes_of
 
 SAMPLE_RATE = 32_000
 N_FFT, WINDOW, HOP = 1024, 800, 320
@@ -58,12 +58,8 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors of a checkpoint without its classifier and its training's batch counters."""
-    return {
-        name: value
-        for name, value in model_of(state_dict).items()
-        if not name.startswith("classifier.") and not name.endswith("num_batches_tracked")
-    }
+    """The tensors of a checkpoint without its classifier."""
+    return model_without(state_dict, "classifier.")
 
 
 def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:

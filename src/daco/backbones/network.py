@@ -10,11 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from daco.audio.formats import INT16_SCALE
 from daco.backbones.protocol import Backbone
 from daco.backbones.readout import READOUTS, pool
 from daco.compute.device import tf32, torch_device
-from daco.errors import InputError
 from daco.validation import Float32s
 
 Output = tuple[Tensor, Mapping[str, Tensor]]
@@ -39,8 +37,6 @@ class Network(Backbone):
     device, precision : see ``Backbone``
     resampler : how recordings of another rate should be resampled
     """
-
-    takes_int16 = True
 
     def __init__(
         self,
@@ -114,21 +110,13 @@ class Network(Backbone):
             return found
 
     def _on_device(self, waveforms: Any) -> Tensor:
-        x = waveforms if isinstance(waveforms, Tensor) else _tensor(waveforms)
-        allowed = x.is_floating_point() or x.dtype == torch.int16
-        self.check_waveforms(x.shape, x.dtype, allowed=allowed)
+        x = waveforms if isinstance(waveforms, Tensor) else np.asarray(waveforms)
+        self.check_waveforms(x.shape, x.dtype)
+        if not isinstance(x, Tensor):
+            x = torch.from_numpy(np.require(x, np.float32, requirements=["C", "W"]))
         if self._device.type == "cuda" and x.device.type == "cpu":
             x = x.pin_memory()  # a copy on all cores, then a transfer at full speed
-        x = x.to(self._device, non_blocking=True)
-        return x.float() * float(INT16_SCALE) if x.dtype == torch.int16 else x.float()
-
-
-def _tensor(waveforms: Any) -> Tensor:
-    array = np.asarray(waveforms)
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"waveforms must be float32 or int16. Got dtype {array.dtype} instead.")
-    dtype = np.float32 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
-    return torch.from_numpy(np.require(array, dtype, requirements=["C", "W"]))
+        return x.to(self._device, non_blocking=True).float()
 
 
 def _numpy(values: Tensor) -> Float32s:

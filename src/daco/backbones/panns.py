@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from daco.backbones.network import Network, Output, folded
-from daco.backbones.weights import model_of, shapes_of
+from daco.backbones.weights import model_without, shapes_of
 from daco.compute.device import torch_device
 
 SAMPLE_RATE = 16_000
@@ -82,17 +82,8 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint without its wrapper and what an embedding does not need.
-
-    Left out are the classifier, the counters of BatchNorm and the two kernels of the Fourier
-    transform, which is computed faster.
-    """
-    needless = ("spectrogram_extractor.", "fc_audioset.")
-    return {
-        key: value
-        for key, value in model_of(state_dict).items()
-        if not key.startswith(needless) and not key.endswith(".num_batches_tracked")
-    }
+    """The tensors of a checkpoint without its classifier and its slow Fourier transform."""
+    return model_without(state_dict, "fc_audioset.", "spectrogram_extractor.")
 
 
 class Encoder(nn.Module):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from daco.audio.formats import INT16_SCALE
 from daco.errors import AudioError, DacoError, InputError
 from daco.text import name_list, suggestion
 from daco.validation import Float32s
@@ -49,8 +48,6 @@ class Backbone:
         Hash of the checkpoint file; None without a file.
     package : str or None
         Name and version of the package it comes from; None for networks of daco.
-    takes_int16 : bool
-        Whether it also takes 16-bit samples, which are 32768 times as large.
     parameters : int or None
         Number of weights.
     """
@@ -66,7 +63,6 @@ class Backbone:
     has_weights: bool = True
     weights_sha256: str | None = None
     package: str | None = None
-    takes_int16: bool = False
     parameters: int | None = None
 
     @property
@@ -108,15 +104,18 @@ class Backbone:
                 f"{suggestion(str(name), self.readouts)}"
             )
 
-    def check_waveforms(self, shape: Sequence[int], dtype: Any, *, allowed: bool) -> None:
-        """Raise unless waveforms have the shape, type (`allowed`) and length of this network."""
+    def check_waveforms(self, shape: Sequence[int], dtype: Any) -> None:
+        """Raise unless waveforms have the shape, type and length of this network."""
         if len(shape) != 2 or shape[0] == 0:
             raise InputError(
                 "waveforms must be a 2-D array (clips, samples) with at least one clip. "
                 f"Got shape {tuple(shape)} instead."
             )
-        if not allowed:
-            raise InputError(f"waveforms must be float32 or int16. Got {dtype} instead.")
+        if "float" not in getattr(dtype, "name", str(dtype)):  # of NumPy, or of torch
+            raise InputError(
+                f"waveforms must be floats between -1 and 1. Got {dtype} instead: divide 16-bit "
+                "samples by 32768."
+            )
         if shape[1] < self.shortest:
             raise AudioError(
                 f"{self.name} needs clips of at least {self.shortest} samples "
@@ -127,10 +126,7 @@ class Backbone:
     def float_waveforms(self, waveforms: Any) -> Float32s:
         """Check waveforms and return them as finite float32 arrays of NumPy."""
         array = np.asarray(waveforms.detach().cpu() if hasattr(waveforms, "detach") else waveforms)
-        allowed = array.dtype.kind == "f" or array.dtype == np.int16
-        self.check_waveforms(array.shape, array.dtype, allowed=allowed)
-        if array.dtype == np.int16:
-            return array.astype(np.float32) * INT16_SCALE
+        self.check_waveforms(array.shape, array.dtype)
         finite = np.isfinite(array).all(axis=1)
         if not finite.all():
             first = int(np.argmin(finite))

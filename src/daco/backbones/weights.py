@@ -21,6 +21,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 _SHOWN = 3
 _WRAPPERS = ("state_dict", "model_state_dict")
+_COUNTER = "num_batches_tracked"  # of BatchNorm, for its training
 
 
 _HUGGING_FACE = "https://huggingface.co/"
@@ -131,14 +132,22 @@ def model_of(checkpoint: Mapping[str, Any]) -> Mapping[str, Any]:
     return model if isinstance(model, Mapping) else checkpoint
 
 
+def model_without(checkpoint: Mapping[str, Any], *needless: str) -> dict[str, Any]:
+    """The same without tensors whose names begin so, and without counters of batches."""
+    return {
+        name: value
+        for name, value in model_of(checkpoint).items()
+        if not name.startswith(needless) and not name.endswith(_COUNTER)
+    }
+
+
 def shapes_of(make: Callable[[], Any]) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor that a module has, but for counters of batches."""
     import torch
 
     with torch.device("meta"):
         tensors = make().state_dict()
-    counter = "num_batches_tracked"
-    return {name: tuple(t.shape) for name, t in tensors.items() if not name.endswith(counter)}
+    return {name: tuple(t.shape) for name, t in tensors.items() if not name.endswith(_COUNTER)}
 
 
 def _check_tensors(tensors: Mapping[str, Any], expected: Shapes, where: str, name: str) -> None:

@@ -32,28 +32,6 @@ def torch_device(device: str) -> torch.device:
     return result
 
 
-def float64_device(device: str) -> torch.device:
-    """As `torch_device`, for computations that need float64, which some devices do not have."""
-    result = torch_device(device)
-    try:
-        torch.empty(0, dtype=torch.float64, device=result)
-    except (TypeError, RuntimeError):
-        raise InputError(
-            f"The device {device!r} has no float64, in which scores are calibrated. Use 'cpu' or "
-            "'cuda'."
-        ) from None
-    return result
-
-
-def free_memory(device: torch.device) -> int | None:
-    """Bytes that new arrays may take on a GPU; None for other devices."""
-    if device.type != "cuda":
-        return None
-    free, _ = torch.cuda.mem_get_info(device)
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(free + unused)
-
-
 @contextmanager
 def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
     """Allow or forbid TF32 rounding of float32 products on a GPU, and restore the setting.
@@ -78,10 +56,3 @@ def tf32(device: torch.device, allowed: bool) -> Iterator[None]:
     finally:
         for holder, old in zip(holders, before, strict=True):
             setattr(holder, field, old)
-
-
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Compute float32 products in true float32 without gradients, whatever the caller allows."""
-    with torch.autocast(device.type, enabled=False), tf32(device, False), torch.no_grad():
-        yield

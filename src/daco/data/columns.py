@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import COLUMNS, DEFAULT_MACHINE, SPLITS, Clip
+from daco.data.clips import COLUMNS, DEFAULT_MACHINE, ONE_DOMAIN, SPLITS, Clip
 from daco.data.dcase import clips_by_name
 from daco.errors import InputError
+from daco.files.remote import Location
+from daco.text import printable
 from daco.validation import is_missing, is_utf8
 
 _DEFAULTS = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
@@ -42,34 +44,47 @@ def require_embedding(names: Collection[str]) -> None:
 
 
 def clip_columns(
-    given: Mapping[str, Any], n_clips: int, names: Iterable[str] = COLUMNS
+    given: Mapping[str, Any],
+    n_clips: int,
+    names: Iterable[str] = COLUMNS,
+    *,
+    root: Location | None = None,
+    first: int = 0,
 ) -> dict[str, NDArray[Any]]:
     """Checked columns: the clip columns of those names, and what else is given.
 
     A given column counts, also where it has missing values. Others are read from the DCASE names
-    of the clips, where they have such names; else they have a default.
+    of the clips, where they have such names; else they have a default. Below a `root`, the folders
+    of names count, and its name is the machine of other clips. Rows are counted from `first`.
     """
     named = next((name for name in ("path", "file_name") if name in given), None)
     paths = given[named] if named else [str(row) for row in range(n_clips)]
-    columns = {"path": as_column(named or "path", paths, n_clips, kind="path")}
+    columns = {"path": as_column(named or "path", paths, n_clips, kind="path", first=first)}
+    defaults: dict[str, Any] = dict(_DEFAULTS)
+    if root is not None:
+        defaults |= {"machine": root.name, "domain": ONE_DOMAIN}
     by_name: dict[str, list[Any]] = {}
     if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()
-        clips = clips_by_name(paths, split_known="split" in given) or []
-        filled = [c or Clip(p, DEFAULT_MACHINE) for p, c in zip(paths, clips, strict=bool(clips))]
+        clips = clips_by_name(paths, root, split_known="split" in given) or []
+        filled = [c or Clip(p, **defaults) for p, c in zip(paths, clips, strict=bool(clips))]
         by_name = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS if filled}
-    values = {name: given.get(name, by_name.get(name, _DEFAULTS.get(name))) for name in names}
+    values = {name: given.get(name, by_name.get(name, defaults.get(name))) for name in names}
     values |= {
         name: column
         for name, column in given.items()
         if name not in COLUMNS and np.ndim(column) <= 1
     }
     return columns | {
-        name: as_column(name, column, n_clips) for name, column in values.items() if name != "path"
+        name: as_column(name, column, n_clips, first=first)
+        for name, column in values.items()
+        if name != "path"
     }
 
 
-def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> NDArray[Any]:
+def as_column(
+    name: str, values: Any, n_clips: int, kind: str | None = None, first: int = 0
+) -> NDArray[Any]:
     """One checked value per clip as an object array (None is missing), or an InputError.
 
     A single value stands for all clips. NaN and pandas' missing values count as None, and whole
@@ -98,8 +113,9 @@ def as_column(name: str, values: Any, n_clips: int, kind: str | None = None) -> 
             elif name not in _OPTIONAL or not (is_missing(plain) or plain == ""):
                 column[row] = read_value(kind or name, plain)
         except ValueError as expected:
+            shown = printable(plain) if isinstance(plain, str) else plain
             raise InputError(
-                f"column {name!r} row {row} must be {expected}. Got {plain!r} instead."
+                f"row {row + first}, column {name!r}: must be {expected}. Got {shown!r} instead."
             ) from None
         if type(plain) in (str, int) and name != "attributes":  # a mapping is never shared
             checked[plain] = column[row]

@@ -13,54 +13,54 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from daco.data.clips import DEFAULT_MACHINE, ONE_DOMAIN, Clip, stem_of
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.text import name_list, quantity
 
-_OF_2020 = ("ToyCar", "ToyConveyor", "fan", "pump", "slider", "valve")
-_OF_2021 = ("ToyCar", "ToyTrain", "fan", "gearbox", "pump", "slider", "valve")
-_SEVEN = ("ToyCar", "ToyTrain", "bearing", "fan", "gearbox", "slider", "valve")
+_TABLE = """
+2020 dev  01,02,03,04 ToyCar
+2020 dev  01,02,03    ToyConveyor
+2020 dev  00,02,04,06 fan pump slider valve
+2020 eval 05,06,07    ToyCar
+2020 eval 04,05,06    ToyConveyor
+2020 eval 01,03,05    fan pump slider valve
+2021 dev  00,01,02    ToyCar ToyTrain fan gearbox pump slider valve
+2021 eval 03,04,05    ToyCar ToyTrain fan gearbox pump slider valve
+2022 dev  00,01,02    ToyCar ToyTrain bearing fan gearbox slider valve
+2022 eval 03,04,05    ToyCar ToyTrain bearing fan gearbox slider valve
+2023 dev  00          ToyCar ToyTrain bearing fan gearbox slider valve
+2023 eval 00          ToyDrone ToyNscale ToyTank Vacuum bandsaw grinder shaker
+2024 dev  00          ToyCar ToyTrain bearing fan gearbox slider valve
+2024 eval 00          3DPrinter AirCompressor BrushlessMotor HairDryer HoveringDrone
+2024 eval 00          RoboticArm Scanner ToothBrush ToyCircuit
+2025 dev  00          ToyCar ToyTrain bearing fan gearbox slider valve
+2025 eval 00          AutoTrash BandSealer CoffeeGrinder HomeCamera
+2025 eval 00          Polisher ScrewFeeder ToyPet ToyRCCar
+2026 dev  00          ToyCar ToyCarEmu bearingEmu fan gearboxEmu sliderEmu valveEmu
+2026 eval 00          BlowerDustCollector Sander SewingMachine ToothBrush ToyDrone
+"""
+"""Year, set, sections (in 2020 ids) and machines."""
 
+
+def _read_table() -> dict[int, dict[str, dict[str, tuple[str, ...]]]]:
+    """The sections of every machine, by year and set."""
+    years: dict[int, dict[str, dict[str, tuple[str, ...]]]] = {}
+    for line in _TABLE.strip().splitlines():
+        year, part, sections, *machines = line.split()
+        known = years.setdefault(int(year), {}).setdefault(part, {})
+        known |= dict.fromkeys(machines, tuple(sections.split(",")))
+    return years
+
+
+_SECTIONS = _read_table()
 MACHINES: Mapping[int, Mapping[str, tuple[str, ...]]] = {
-    2020: {"dev": _OF_2020, "eval": _OF_2020},
-    2021: {"dev": _OF_2021, "eval": _OF_2021},
-    2022: {"dev": _SEVEN, "eval": _SEVEN},
-    2023: {
-        "dev": _SEVEN,
-        "eval": ("ToyDrone", "ToyNscale", "ToyTank", "Vacuum", "bandsaw", "grinder", "shaker"),
-    },
-    2024: {
-        "dev": _SEVEN,
-        "eval": (
-            *("3DPrinter", "AirCompressor", "BrushlessMotor", "HairDryer", "HoveringDrone"),
-            *("RoboticArm", "Scanner", "ToothBrush", "ToyCircuit"),
-        ),
-    },
-    2025: {
-        "dev": _SEVEN,
-        "eval": (
-            *("AutoTrash", "BandSealer", "CoffeeGrinder", "HomeCamera"),
-            *("Polisher", "ScrewFeeder", "ToyPet", "ToyRCCar"),
-        ),
-    },
-    2026: {
-        "dev": ("ToyCar", "ToyCarEmu", "bearingEmu", "fan", "gearboxEmu", "sliderEmu", "valveEmu"),
-        "eval": ("BlowerDustCollector", "Sander", "SewingMachine", "ToothBrush", "ToyDrone"),
-    },
+    year: {part: tuple(machines) for part, machines in sets.items()}
+    for year, sets in _SECTIONS.items()
 }
 """The machines of each year's development and evaluation sets; see `machine_sections`."""
-
-_IDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "ToyCar": {"dev": ("01", "02", "03", "04"), "eval": ("05", "06", "07")},
-    "ToyConveyor": {"dev": ("01", "02", "03"), "eval": ("04", "05", "06")},
-}
-_OTHER_IDS: Mapping[str, tuple[str, ...]] = {
-    "dev": ("00", "02", "04", "06"),
-    "eval": ("01", "03", "05"),
-}
-_SECTIONS = {"dev": ("00", "01", "02"), "eval": ("03", "04", "05")}
 
 _LABELLED = re.compile(
     r"section_(\d+)_(source|target)_(?:(train|test)_)?(normal|anomaly)_(\d+)(?:_(.*))?", re.DOTALL
@@ -132,15 +132,9 @@ def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
     >>> ("fan", "00") in machine_sections(2023)["dev"]
     True
     """
-
-    def sections(machine: str, part: str) -> tuple[str, ...]:
-        if year == 2020:
-            return _IDS.get(machine, _OTHER_IDS)[part]
-        return _SECTIONS[part] if year < 2023 else ("00",)
-
     return {
-        part: {(machine, section) for machine in names for section in sections(machine, part)}
-        for part, names in MACHINES[year].items()
+        part: {(machine, each) for machine, sections in known.items() for each in sections}
+        for part, known in _SECTIONS[year].items()
     }
 
 
@@ -207,17 +201,42 @@ def year_of_folders(parts: Sequence[str]) -> int | None:
     return next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
 
 
-def clip_years(
-    paths: Sequence[str], names: Sequence[ClipName | None], places: Sequence[FolderMeaning]
-) -> list[int | None]:
-    """The year of each clip by its folders, or by the form of its name and of those beside it."""
-    of_2020 = [name is not None and name.domain == ONE_DOMAIN for name in names]
-    undated = [at for at, place in enumerate(places) if place.year is None]
-    later = [at for at in undated if names[at] is not None and not of_2020[at]]
-    form = year_of_names(paths[at] for at in later or undated)
+class Placed(NamedTuple):
+    """A clip by its path, what its name and folders say, and the year of all of it."""
+
+    path: str
+    name: ClipName | None
+    where: FolderMeaning
+    year: int | None
+
+    def clip(self, name: ClipName) -> Clip:
+        """The clip, with this name."""
+        attributes = parse_attributes(name.tail)
+        if name.kind:
+            attributes = {"supplemental": name.kind, **attributes}
+        # From 2021 on only test names lack the word.
+        split = name.split or self.where.split or "test"
+        place = self.path, self.where.machine, self.year
+        return Clip(*place, name.section, name.domain, split, name.label, attributes)
+
+
+def placed_clips(root: Location, paths: Iterable[str]) -> list[Placed] | None:
+    """What names and folders say of each clip; None where no clip has a DCASE name.
+
+    The year is that of the folders, or of the form of the name and of those beside it.
+    """
+    names = {path: parse_name(path) for path in paths}
+    if not any(names.values()):
+        return None
+    place = cache(lambda folder: folder_meaning(root, folder))
+    places = {path: place(path.rpartition("/")[0]) for path in names}
+    of_2020 = {path for path, name in names.items() if name and name.domain == ONE_DOMAIN}
+    undated = [path for path, where in places.items() if where.year is None]
+    later = [path for path in undated if names[path] and path not in of_2020]
+    form = year_of_names(later or undated)
     return [
-        place.year or (2020 if known else form)
-        for place, known in zip(places, of_2020, strict=True)
+        Placed(path, name, places[path], places[path].year or (2020 if path in of_2020 else form))
+        for path, name in names.items()
     ]
 
 
@@ -234,17 +253,11 @@ def clips_by_name(
     >>> clips_by_name(["a.wav", "b.wav"])
     """
     slashed = [path.replace("\\", "/") for path in paths]
-    names = [parse_name(path) for path in slashed]
-    if not any(names):
+    placed = placed_clips(Path("/", DEFAULT_MACHINE) if root is None else root, slashed)
+    if placed is None:
         return None
-    above = Path("/", DEFAULT_MACHINE) if root is None else root
-    place = cache(lambda folder: folder_meaning(above, folder))
-    places = [place(path.rpartition("/")[0]) for path in slashed]
-    years = clip_years(slashed, names, places)
-    clips = [
-        None if name is None else named_clip(path, name, where, year)
-        for path, name, where, year in zip(slashed, names, places, years, strict=True)
-    ]
+    found = {each.path: each.clip(each.name) if each.name else None for each in placed}
+    clips = [found[path] for path in slashed]
     others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
     if others and not split_known and any(clip and clip.split != "train" for clip in clips):
         raise InputError(
@@ -310,15 +323,6 @@ def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         times[key] += 1
         numbered[key if times[key] == 1 else f"{key}#{times[key]}"] = value
     return numbered
-
-
-def named_clip(path: str, name: ClipName, where: FolderMeaning, year: int | None) -> Clip:
-    """The clip of a name and its folders."""
-    attributes = parse_attributes(name.tail)
-    if name.kind:
-        attributes = {"supplemental": name.kind, **attributes}
-    split = name.split or where.split or "test"  # from 2021 on only test names lack the word
-    return Clip(path, where.machine, year, name.section, name.domain, split, name.label, attributes)
 
 
 def folder_meaning(root: Location, folder: str) -> FolderMeaning:

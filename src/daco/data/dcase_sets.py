@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 
 from daco.data.clips import Clip, group_clips, machine_title, stem_of
 from daco.data.dcase import (
     MACHINES,
     ClipName,
-    FolderMeaning,
-    clip_years,
-    folder_meaning,
-    named_clip,
+    Placed,
     number_keys,
     parse_name,
+    placed_clips,
     read_csv,
 )
 from daco.errors import DataError
@@ -40,37 +37,32 @@ def read_tree(
     is beside an anonymous ``test``, `renamed` says whether to read the copy or the original.
     Oddities are appended.
     """
-    names = {path: parse_name(path) for path in paths}
-    if not any(names.values()):
+    placed = placed_clips(root, paths)
+    if placed is None:
         return None
-    place = cache(lambda folder: folder_meaning(root, folder))
-    places = {path: place(path.rpartition("/")[0]) for path in names}
-    years = {each.year for each in places.values() if each.year is not None}
+    years = {each.where.year for each in placed} - {None}
     if year is not None and years - {year}:
         if len(years) > 1:
             raise DataError(
-                f"{root} holds the years {name_list(map(str, sorted(years)))}, and year is {year}. "
-                "Read one year at a time, or leave year out."
+                f"{root} holds the years {name_list(map(str, sorted(filter(None, years))))}, and "
+                f"year is {year}. Read one year at a time, or leave year out."
             )
         oddities.append(
             f"The folders name the year {years.pop()}, but {year} was given and is used."
         )
-    dated = clip_years([*names], [*names.values()], [*places.values()])
-    years_of = dict(zip(names, dated, strict=True))
-    _leave_out_copies(names, places, renamed, oddities)
     clips, unparsed, moved = [], [], []
-    for path, name in names.items():
-        where = places[path]
-        if name is None and where.split == "supplemental":
-            name = ClipName("00", "", split="supplemental", kind="unknown")
-        if name is not None:
-            clips.append(named_clip(path, name, where, year or years_of[path]))
-            if name.split and where.split and name.split != where.split:
-                moved.append(path)
-        else:
-            unparsed.append(path)
-            if where.split == "test":
-                clips.append(Clip(path, where.machine, year or years_of[path], split="test"))
+    for each in _without_copies(placed, renamed, oddities):
+        name, split = each.name, each.where.split
+        if name is None and split == "supplemental":
+            name = ClipName("00", "", split=split, kind="unknown")
+        elif name is None:
+            unparsed.append(each.path)
+            if split != "test":
+                continue
+            name = ClipName("00", "")
+        elif name.split and split and name.split != split:
+            moved.append(each.path)
+        clips.append(each._replace(year=year or each.year).clip(name))
     if unparsed:
         oddities.append(
             f"{quantity(unparsed, 'name')} not of DCASE's form, kept without a label in test "
@@ -86,9 +78,10 @@ def read_tree(
         known = MACHINES.get(of_year or 0)
         if known and machine not in known["dev"] + known["eval"]:
             oddities.append(f"{machine} is not a machine of DCASE {of_year}.")
+    folder_of = {each.path: each.where.folder for each in placed}
     listed: dict[str, dict[str, str]] = {}
     for key, members in groups.items():
-        folders = dict.fromkeys(places[clip.path].folder for clip in members)
+        folders = dict.fromkeys(folder_of[clip.path] for clip in members)
         listed |= _listed_attributes(machine_title(*key), members, folders, oddities)
     return [
         replace(clip, attributes=listed[clip.path]) if clip.path in listed else clip
@@ -96,28 +89,21 @@ def read_tree(
     ]
 
 
-def _leave_out_copies(
-    names: dict[str, ClipName | None],
-    places: Mapping[str, FolderMeaning],
-    renamed: bool,
-    oddities: list[str],
-) -> None:
-    """Drop either the baseline's labelled copies or the anonymous clips they were made from."""
-    copies: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    originals: dict[tuple[int | None, str], list[str]] = defaultdict(list)
-    for path, place in places.items():
-        name = names[path]
-        if place.split == "test" and place.renamed:
-            copies[place.year, place.machine].append(path)
-        elif place.split == "test" and name is not None and name.label is None:
-            originals[place.year, place.machine].append(path)
+def _without_copies(placed: Sequence[Placed], renamed: bool, oddities: list[str]) -> list[Placed]:
+    """All but the baseline's labelled copies, or but the anonymous clips they were made from."""
+    copies, originals = defaultdict(list), defaultdict(list)
+    for each in placed:
+        where = each.where
+        if where.split == "test" and where.renamed:
+            copies[where.year, where.machine].append(each.path)
+        elif where.split == "test" and each.name and each.name.label is None:
+            originals[where.year, where.machine].append(each.path)
     dropped = originals if renamed else copies
-    left_out = [path for key in copies if key in originals for path in dropped[key]]
-    for path in left_out:
-        del names[path]
+    left_out = {path for key in copies if key in originals for path in dropped[key]}
     if left_out:
         preferred = "the labelled copies in test_rename" if renamed else "the originals in test"
         oddities.append(f"{quantity(left_out, 'test clip')} left out in favour of {preferred}.")
+    return [each for each in placed if each.path not in left_out]
 
 
 def _listed_attributes(

@@ -21,6 +21,7 @@ from daco.errors import DataError
 from daco.text import name_list, quantity
 
 _DATA, _DOMAIN, _ATTRIBUTES = "ground_truth_data", "ground_truth_domain", "ground_truth_attributes"
+_KINDS = (_DATA, _DOMAIN, _ATTRIBUTES)
 _TRUTH_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:(?:source|target|all)_)?test\.csv")
 _LIST = re.compile(r"eval_data_list(?:_(20\d\d))?\.csv")
 
@@ -39,26 +40,8 @@ class _Group(NamedTuple):
         return f"ground_truth_{self.machine}_section_{self.section}_{middle}test.csv"
 
 
-class _Truth(NamedTuple):
-    """The folder of an evaluator; or a list, whose lines are sorted into such files."""
-
-    place: Path
-    listed: Mapping[tuple[str, str], list[list[str]]] | None
-
-    def lines(self, kind: str, file: str) -> list[list[str]] | None:
-        if self.listed is not None:
-            return self.listed.get((kind, file))
-        path = self.place / kind / file
-        return read_csv(path) if path.is_file() else None
-
-    def all_lines(self, kind: str) -> Iterator[tuple[str, str, list[str]]]:
-        """Machine, section and line of all files of a kind."""
-        paths = (path.name for path in (self.place / kind).glob("ground_truth_*.csv"))
-        listed = (file for each, file in self.listed or () if each == kind)
-        for file in sorted(paths if self.listed is None else listed):
-            if match := _TRUTH_FILE.fullmatch(file):
-                for line in self.lines(kind, file) or ():
-                    yield match[1], match[2], line
+Files = Mapping[tuple[str, str], list[list[str]]]
+"""The lines of every truth file, by its folder and name."""
 
 
 def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str]) -> list[Clip]:
@@ -69,8 +52,7 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
     ``eval_data_list.csv``, or the folder that holds it. Oddities are appended; a `DataError` says
     where names or years differ.
     """
-    opened = _open_truth(truth)
-    place = opened.place
+    place, files = _open_truth(truth)
     waiting: dict[_Group, list[int]] = defaultdict(list)
     for index, clip in enumerate(clips):
         if clip.split == "test" and clip.label is None:
@@ -79,13 +61,13 @@ def inject_truth(clips: Sequence[Clip], truth: Path | str, *, oddities: list[str
             waiting[_Group(clip.year, clip.machine, clip.section, domain)].append(index)
     if not waiting:
         oddities.append(f"The truth in {place} was not needed: every test clip has its label.")
-    _of_one_year(waiting, place, oddities)
+    _of_one_year(waiting, place, _year_of(place, files), oddities)
     result = list(clips)
     problems: list[str] = []
     conflicts: list[str] = []
     for group, indices in waiting.items():
         stems = [stem_of(clips[index].path) for index in indices]
-        tables = _tables(opened, group, stems, problems, oddities)
+        tables = _tables(place, files, group, stems, problems, oddities)
         if problems or not tables:
             continue
         for index, stem in zip(indices, stems, strict=True):
@@ -116,37 +98,48 @@ def truth_clips(truth: Path | str, year: int | None = None) -> list[Clip]:
     """The test clips that a truth names, without what it says about them."""
     return [
         Clip(line[0].strip(), machine, year, section, split="test")
-        for machine, section, line in _open_truth(truth).all_lines(_DATA)
+        for machine, section, line in _all_lines(_open_truth(truth)[1], _DATA)
     ]
 
 
 def truth_year(truth: Path | str) -> int | None:
     """The year of a truth by the names of its folders and files, or by those of its clips."""
-    opened = _open_truth(truth)
-    scripts = (path.name for path in opened.place.glob("dcase20*_task2_evaluator.py"))
-    parts = (*scripts, *reversed(Path(os.path.abspath(opened.place)).parts))
+    return _year_of(*_open_truth(truth))
+
+
+def _year_of(place: Path, files: Files) -> int | None:
+    scripts = (path.name for path in place.glob("dcase20*_task2_evaluator.py"))
+    parts = (*scripts, *reversed(Path(os.path.abspath(place)).parts))
     matches = (YEAR.match(part) or _LIST.fullmatch(part) for part in parts)
     found = next((int(match[1]) for match in matches if match and match[1]), None)
-    return found or year_of_names(line[0] for _, _, line in opened.all_lines(_DATA))
+    return found or year_of_names(line[0] for _, _, line in _all_lines(files, _DATA))
 
 
 def labelled_names(truth: Path | str) -> dict[tuple[str, str, str], set[str]]:
     """The anonymous names of each machine, section and labelled name, all without ending."""
     others: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for machine, section, (name, *labelled) in _open_truth(truth).all_lines(_ATTRIBUTES):
+    for machine, section, (name, *labelled) in _all_lines(_open_truth(truth)[1], _ATTRIBUTES):
         for other in labelled:
             others[machine, section, stem_of(other.strip())].add(stem_of(name.strip()))
     return others
 
 
-def _open_truth(truth: Path | str) -> _Truth:
+def _all_lines(files: Files, kind: str) -> Iterator[tuple[str, str, list[str]]]:
+    """Machine, section and line of all files of a kind."""
+    for (each, file), lines in sorted(files.items()):
+        match = _TRUTH_FILE.fullmatch(file)
+        if match and each == kind:
+            yield from ((match[1], match[2], line) for line in lines)
+
+
+def _open_truth(truth: Path | str) -> tuple[Path, Files]:
+    """The folder of an evaluator or the file of a list, and its lines."""
     place = Path(truth).expanduser()
-    if place.is_file():
-        return _Truth(place, _read_list(place))
-    folder = place.parent if place.name in (_DATA, _DOMAIN, _ATTRIBUTES) else place
+    folder = place.parent if place.name in _KINDS else place
     lists = [path for path in folder.glob("eval_data_list*.csv") if _LIST.fullmatch(path.name)]
-    if not (folder / _DATA).is_dir() and len(lists) == 1:
-        return _Truth(lists[0], _read_list(lists[0]))
+    if place.is_file() or (len(lists) == 1 and not (folder / _DATA).is_dir()):
+        file = place if place.is_file() else lists[0]
+        return file, _read_list(file)
     of_2021 = any((folder / _DATA).glob("*_source_test.csv"))
     wanted = (_DATA,) if of_2021 else (_DATA, _DOMAIN)
     if absent := [name for name in wanted if not (folder / name).is_dir()]:
@@ -154,7 +147,8 @@ def _open_truth(truth: Path | str) -> _Truth:
             f"No folder {' and no folder '.join(absent)} in {folder}. Give a checkout of the "
             "official evaluator, such as dcase2024_task2_evaluator, or its eval_data_list.csv."
         )
-    return _Truth(folder, None)
+    paths = (path for kind in _KINDS for path in (folder / kind).glob("ground_truth_*.csv"))
+    return folder, {(path.parent.name, path.name): read_csv(path) for path in paths}
 
 
 def _read_list(path: Path) -> dict[tuple[str, str], list[list[str]]]:
@@ -177,48 +171,53 @@ def _read_list(path: Path) -> dict[tuple[str, str], list[list[str]]]:
             )
         file = _Group(None, machine, own.section, own.domain).file
         label = values[2] if values[2:] else str(name.label)
-        for kind, value in (
-            (_DATA, label),
-            (_DOMAIN, str(int(name.domain == "target"))),
-            (_ATTRIBUTES, values[1]),
-        ):
+        domain = str(int(name.domain == "target"))
+        for kind, value in zip(_KINDS, (label, domain, values[1]), strict=True):
             files[kind, file].append([values[0], value])
     return files
 
 
 def _tables(
-    opened: _Truth, group: _Group, stems: Sequence[str], problems: list[str], oddities: list[str]
+    place: Path,
+    files: Files,
+    group: _Group,
+    stems: Sequence[str],
+    problems: list[str],
+    oddities: list[str],
 ) -> dict[str, dict[str, list[str]]]:
     """What each kind of file says by stem; empty where none is about these clips."""
-    lines = {kind: opened.lines(kind, group.file) for kind in (_DATA, _DOMAIN, _ATTRIBUTES)}
-    if not any(lines.values()) and all(parse_name(stem) is None for stem in stems):
+    found = [kind for kind in _KINDS if (kind, group.file) in files]
+    if not found and all(parse_name(stem) is None for stem in stems):
         return {}  # strays among labelled clips, no evaluation set
     tables: dict[str, dict[str, list[str]]] = {}
-    for kind, found in lines.items():
-        if found is not None:
-            where = opened.place.name if opened.listed is not None else f"{kind}/{group.file}"
-            tables[kind] = _checked_rows(where, kind, found, stems, problems)
+    for kind in _KINDS:
+        file = f"{kind}/{group.file}"
+        if kind in found:
+            where = place.name if place.is_file() else file
+            tables[kind] = _checked_rows(where, kind, files[kind, group.file], stems, problems)
         elif kind == _DATA or (kind == _DOMAIN and not group.domain):
-            problems.append(f"there is no {kind}/{group.file}")
-        elif kind == _ATTRIBUTES and [*(opened.place / kind).glob("*.csv")]:  # not so in 2022
+            problems.append(f"there is no {file}")
+        elif kind == _ATTRIBUTES and any(each == kind for each, _ in files):  # not so in 2022
             title = machine_title(group.year, group.machine)
-            oddities.append(f"{title}: no {kind}/{group.file}, so no attributes.")
+            oddities.append(f"{title}: no {file}, so no attributes.")
     return tables
 
 
-def _of_one_year(waiting: dict[_Group, list[int]], place: Path, oddities: list[str]) -> None:
+def _of_one_year(
+    waiting: dict[_Group, list[int]], place: Path, of_truth: int | None, oddities: list[str]
+) -> None:
     """Drop clips of other years: names of clips, even of machines, are the same every year."""
-    of_truth = truth_year(place)
-    years = {group.year for group in waiting} - {None}
+    years = sorted({group.year for group in waiting if group.year is not None})
+    named = name_list(map(str, years))
     if of_truth is None and len(years) > 1:
         raise DataError(
-            f"The clips are of the years {name_list(map(str, sorted(filter(None, years))))}, and "
-            f"the year of the truth in {place} is not known. Read one year at a time."
+            f"The clips are of the years {named}, and the year of the truth in {place} is not "
+            "known. Read one year at a time."
         )
     if of_truth is not None and years and of_truth not in years:
         raise DataError(
             f"The truth in {place} is of {of_truth}, the test clips without a label are of "
-            f"{name_list(map(str, sorted(filter(None, years))))}. Give the evaluator of that year."
+            f"{named}. Give the evaluator of that year."
         )
     for key in [key for key in waiting if of_truth and key.year not in (None, of_truth)]:
         oddities.append(f"{machine_title(key[0], key[1])}: no truth, it is of {of_truth} only.")

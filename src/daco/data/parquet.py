@@ -28,6 +28,9 @@ PREFIX = "daco."
 
 ROW_GROUP = 4096
 
+LARGE, UNPACKED = 2**30, 20
+"""Bytes that any file may become in memory, and bytes that each byte of a larger one may become."""
+
 
 def column_name(readout: str, readouts: Iterable[str]) -> str:
     """The Parquet column of a readout: ``embedding`` for the first, else ``embedding.<readout>``.
@@ -122,17 +125,55 @@ def read_parquet(
     path: Location,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Float32s], dict[str, str]]:
     """Columns, matrices by readout and metadata of a file, checked."""
-    with open_location(path) as source, pq.ParquetFile(source) as file:
+    with open_location(path) as source, open_parquet(source, path.stat().st_size) as file:
         require_table(file)
-        schema = file.schema_arrow
-        names = [field.name for field in schema if _is_table_column(field)]
+        names = [field.name for field in file.schema_arrow if _is_table_column(field)]
         # One read over all row groups gives one chunk per column: a matrix is a view of it.
         content = file.read(columns=names)
-    metadata = own_metadata(schema)
+    metadata = own_metadata(content.schema)
     vectors = {name: as_matrix(content[name], name) for name in names if is_embedding(name)}
-    matrices = by_readout(vectors, metadata)
-    given = {name: content[name].to_pylist() for name in names if not is_embedding(name)}
-    return clip_columns(given, len(content)), matrices, metadata
+    given = {name: values_of(content[name]) for name in names if not is_embedding(name)}
+    return clip_columns(given, len(content)), by_readout(vectors, metadata), metadata
+
+
+def open_parquet(source: Any, size: int) -> pq.ParquetFile:
+    """Open a file of `size` bytes, unless it would become far more in memory.
+
+    Equal or missing values take a few bytes in a file, however many there are. Texts stay coded
+    by dictionaries, because one long text may stand in every row. Nothing is asked of the columns
+    of a row group: Arrow ends the process where their statistics are damaged.
+    """
+    plain = pq.ParquetFile(source, pre_buffer=False)
+    schema, content = plain.schema_arrow, plain.metadata
+    groups = range(content.num_row_groups)
+    packed = sum(content.row_group(group).total_byte_size for group in groups)
+    require_size(max(packed, content.num_rows * sum(_width(each.type) for each in schema)), size)
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    return pq.ParquetFile(source, metadata=content, read_dictionary=texts, pre_buffer=False)
+
+
+def _width(kind: pa.DataType) -> int:
+    """The fewest bytes that a value takes."""
+    return 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 8
+
+
+def values_of(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column, None where they are missing; equal texts are one object."""
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    values: list[Any] = []
+    for chunk in column.chunks:
+        words = [*chunk.dictionary.to_pylist(), None]
+        values += [words[code] for code in chunk.indices.fill_null(-1).to_pylist()]
+    return values
+
+
+def require_size(needed: int, size: int) -> None:
+    """Raise where content of `needed` bytes is unbelievably large for a file of `size` bytes."""
+    if needed > max(LARGE, UNPACKED * size):
+        raise InputError(
+            f"its {size:,} bytes would become {needed:,} in memory. Write it again, or split it."
+        )
 
 
 def _is_table_column(field: pa.Field) -> bool:

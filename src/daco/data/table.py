@@ -251,12 +251,16 @@ def _matrices(given: Mapping[str, ArrayLike], label: str) -> dict[str, Float32s]
 
 def _read_npz(path: Location) -> tuple[dict[str, Any], dict[str, Float32s], dict[str, str]]:
     """Columns, matrices by readout and metadata of an archive of arrays, checked."""
-    arrays: dict[str, Any] = {}
+    from daco.data.parquet import require_size
+
     try:
         with open_location(path) as source, zipfile.ZipFile(source) as archive:
-            for info in archive.infolist():
-                arrays[info.filename.removesuffix(".npy")] = _read_array(archive, info)
-    except OSError:
+            members = archive.infolist()
+            require_size(sum(each.file_size for each in members), path.stat().st_size)
+            arrays = {
+                each.filename.removesuffix(".npy"): _read_array(archive, each) for each in members
+            }
+    except (OSError, InputError):
         raise
     except Exception as error:  # zipfile, zlib and NumPy have a dozen kinds for damaged archives
         hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
@@ -265,22 +269,17 @@ def _read_npz(path: Location) -> tuple[dict[str, Any], dict[str, Float32s], dict
     names = sorted(filter(is_embedding, arrays))
     vectors = {name.removeprefix("embedding."): arrays.pop(name) for name in names}
     matrices = _matrices(vectors, "column {!r}")
-    columns = clip_columns(arrays, len(matrices["embedding"]))
-    return columns, matrices, {}
+    return clip_columns(arrays, len(matrices["embedding"])), matrices, {}
 
 
-def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     """One array, read after its header was held against the bytes that are there."""
-    with archive.open(info) as file:
-        major, _ = np.lib.format.read_magic(file)
-        read_header = (
-            np.lib.format.read_array_header_1_0
-            if major == 1
-            else np.lib.format.read_array_header_2_0
-        )
-        shape, _, dtype = read_header(file)
-        if prod(shape) * dtype.itemsize > info.file_size and not dtype.hasobject:
-            raise ValueError(f"{info.filename} is shorter than its header says")
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        header = f"read_array_header_{version[0]}_0"
+        shape, _, dtype = getattr(np.lib.format, header)(file)
+        if prod(shape) * dtype.itemsize > member.file_size and not dtype.hasobject:
+            raise ValueError(f"{member.filename} is shorter than its header says")
         file.seek(0)
         return np.lib.format.read_array(file, allow_pickle=False)
 

@@ -28,7 +28,6 @@ from daco.backbones.several import Networks, view_name
 from daco.embedding.provenance import Frontend as Frontend
 from daco.embedding.provenance import Frontends as Frontends
 from daco.embedding.provenance import frontend_of as frontend_of
-from daco.embedding.shards import read_recording
 from daco.errors import AudioError, InputError, ModelError
 from daco.files.remote import Location, is_remote
 from daco.validation import Float32s, Float64s
@@ -78,19 +77,15 @@ def embed_waves(
         levels = sound_levels(wave[:, NEAR] if wave.ndim > 2 else wave, heard.sample_rate)
         others = [name for name in readouts if name != LEVELS]
         return {**embed_waves(net, waves, others, policy), LEVELS: levels}
-    given = [
-        wave * INT16_SCALE if wave.dtype == np.int16 and not network.takes_int16 else wave
-        for network, wave in zip(net.networks, waves, strict=True)
-    ]
 
     def embed(parts: Sequence[NDArray[Any]]) -> dict[str, Float32s]:
         return embed_safely(net, parts if len(parts) > 1 else parts[0], readouts)
 
     if not is_residual(policy):
-        return embed(given)
+        return embed(waves)
     # One after the other: a forward pass has no more clips than the user allowed.
-    near = embed([wave[:, NEAR] for wave in given])
-    far = embed([wave[:, FAR] for wave in given])
+    near = embed([wave[:, NEAR] for wave in waves])
+    far = embed([wave[:, FAR] for wave in waves])
     return {name: residual(near[name], far[name], policy) for name in readouts}
 
 
@@ -259,12 +254,9 @@ class Listener:
             The recording cannot be used.
         """
         decoder = decoder_of(self.frontend, self.frontend.channel, limits or DEFAULT_LIMITS)
-        content = b""
-        if not isinstance(source, bytes) and is_remote(source):
-            _, content = read_recording(source)
-        elif not isinstance(source, Path | bytes):
+        if not isinstance(source, Path | bytes) and not is_remote(source):
             source = source.read(decoder.limits.bytes + 1)
-        return self._embed(decoder.decode(source, content), window, hop, decoder.limits)
+        return self._embed(decoder.decode(source), window, hop, decoder.limits)
 
     def embed_waveform(
         self,
@@ -284,13 +276,13 @@ class Listener:
                 f"The network needs {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
+        wave = wave * INT16_SCALE if wave.dtype == np.int16 else wave
         if needs_both(self.frontend.channel):
             if wave.ndim != 2 or len(wave) != 2 or not wave.size:
                 raise InputError(
                     f"A model with the channel {self.frontend.channel!r} needs two rows of "
                     f"samples, near and far microphone. Got shape {wave.shape}."
                 )
-            wave = wave * INT16_SCALE if wave.dtype == np.int16 else wave
         elif wave.ndim != 1 or not wave.size:
             raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
         return self._embed(Sound(wave, wave, sample_rate), window, hop, DEFAULT_LIMITS)

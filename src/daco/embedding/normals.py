@@ -22,7 +22,7 @@ from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import ONE_VIEW, Views
-from daco.embedding.embed import Engine, embed_clips
+from daco.embedding.embed import embed_clips
 from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import AudioError, DataError, InputError
@@ -216,7 +216,9 @@ def normals_of_recordings(
     training: bool = True,
     on_error: str = "fail",
     progress: Progress | None = None,
-    engine: Engine | None = None,
+    engine: str = "local",
+    weights: Path | None = None,
+    device: str | None = None,
     machine_level: int | None = None,
     domain_level: int | None = None,
     session_by: str | None = None,
@@ -234,7 +236,7 @@ def normals_of_recordings(
         A Parquet file for the embeddings: a run that was interrupted goes on from it.
     training, session_by
         As of `normals_of_table`.
-    on_error, progress, engine
+    on_error, progress, engine, weights, device
         As of :func:`daco.embedding.embed.embed_clips`.
     machine_level, domain_level : int, optional
         As of :func:`daco.data.sources.read_clips`.
@@ -265,6 +267,8 @@ def normals_of_recordings(
             on_error=on_error,
             progress=progress,
             engine=engine,
+            weights=weights,
+            device=device,
         )
         # In the order that was asked for; several networks have their views one after the other.
         asked = [name for name in (readout or "").split("+") if name in readouts]

@@ -1,41 +1,42 @@
-"""The table that an embedding run writes: where it may be written, and its rows from shards."""
+"""The table that an embedding run writes, and whether one is finished already."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from daco.backbones.levels import LEVELS, levels_text
+from daco.backbones.levels import LEVELS
 from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.parquet import (
+    ROW_GROUP,
     arrow_schema,
     attributes_text,
-    column_name,
     own_metadata,
     parquet_writer,
-    vector_array,
 )
-from daco.embedding.shards import Recording, Shard, Span, hash_recording, read_shards
-from daco.errors import DataError
+from daco.embedding.parts import Part, fingerprints, read_part
+from daco.errors import AudioError, DataError
 from daco.files.atomic import atomic_write
-from daco.files.remote import REMOTE_THREADS, Location, open_location, parse_location
+from daco.files.hashing import sha256_of_file
+from daco.files.remote import Location, open_location, parse_location
 from daco.text import name_list, quantity
 
-RECORDINGS = "recordings_sha256"
-"""The table's metadata about the paths and contents of all clips it was made of."""
+RECORDINGS = "recordings"
+"""The table's metadata about the paths, sizes and times of all clips it was made of."""
 
 HASHES = "audio_sha256"
 """The column with the SHA-256 of each recording."""
 
 QUALITIES = "quality"
 """The column with the sample rate, length and problems of each recording, as JSON."""
+
+REASON = "reason"
+"""The column of a part that says why a clip was skipped."""
 
 
 def parquet_file(out: Location | str) -> Location:
@@ -46,28 +47,21 @@ def parquet_file(out: Location | str) -> Location:
     if out.is_dir():
         raise DataError(f"{out} is a folder. Choose the name of a file.")
     if out.exists():
-        _require_own(out)
+        try:
+            with open_location(out) as source:
+                metadata = pq.read_schema(source).metadata or {}
+        except (pa.ArrowInvalid, OSError):
+            metadata = {}
+        if b"daco.backbone" not in metadata:
+            raise DataError(
+                f"{out} exists and was not written by this command. Move it away, or choose "
+                "another name."
+            )
     return out
 
 
-def _require_own(out: Location) -> None:
-    import pyarrow
-    import pyarrow.parquet as pq
-
-    try:
-        with open_location(out) as source:
-            metadata = pq.read_schema(source).metadata or {}
-    except (pyarrow.ArrowInvalid, OSError):
-        metadata = {}
-    if b"daco.backbone" not in metadata:
-        raise DataError(
-            f"{out} exists and was not written by this command. Move it away, or choose another "
-            "name."
-        )
-
-
 def changes_since(
-    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool
+    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool, verify: bool = False
 ) -> tuple[list[str], int] | None:
     """What differs between a finished table and what embedding would write, in words.
 
@@ -81,21 +75,20 @@ def changes_since(
         Of the vectors that would be made.
     skip : bool
         Whether clips that cannot be embedded may be left out.
+    verify : bool
+        Whether to compare the contents of recordings instead of their sizes and times.
 
     Returns
     -------
     (list of str, int) or None
         The differences, and how many clips the finished table leaves out. None without a table.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     if not out.is_file():
         return None
     try:
         with open_location(out) as source, pq.ParquetFile(source) as file:
             stored = own_metadata(file.schema_arrow)
-            columns = file.read(columns=list(COLUMNS)).to_pydict()
+            columns = file.read(columns=[*COLUMNS, HASHES]).to_pydict()
         left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         return ["a file that cannot be read"], 0
@@ -109,8 +102,11 @@ def changes_since(
     changes += _changed_clips(table.clips, columns, left_out)
     if left_out and not skip:
         changes.append(f"{quantity(len(left_out), 'clip')} left out, and --on-error is fail")
-    if not changes and stored.get(RECORDINGS) != _recordings_sha256(table):
-        changes.append("the content of recordings")
+    if not changes and verify:
+        hashes = dict(zip(columns["path"], columns[HASHES], strict=True))
+        changes += _changed_contents(table, hashes)
+    elif not changes and stored.get(RECORDINGS) != recordings_text(table, fingerprints(table)):
+        changes.append("the size or time of recordings (--verify compares their contents)")
     return changes, len(left_out)
 
 
@@ -132,92 +128,89 @@ def _changed_clips(
     return [f"the {' and '.join(changed)} of clips"] if changed else []
 
 
-def _recordings_sha256(table: ClipTable) -> str:
-    threads = min(8, os.cpu_count() or 1) if isinstance(table.root, Path) else REMOTE_THREADS
-    digest = hashlib.sha256()
-    with ThreadPoolExecutor(threads, thread_name_prefix="daco-hash") as pool:
-        recordings = pool.map(hash_recording, table.paths())
-        for clip, recording in zip(table.clips, recordings, strict=True):
-            digest.update(_line(clip.path, recording))
-    return digest.hexdigest()
+def _changed_contents(table: ClipTable, known: Mapping[str, str]) -> list[str]:
+    changed = []
+    for path, sha256 in known.items():
+        try:
+            same = sha256_of_file(table.root / path) == sha256
+        except FileNotFoundError:
+            same = False
+        changed += [] if same else [path]
+    return [f"the content of recordings ({name_list(changed, 3)})"] if changed else []
 
 
-def _line(path: str, recording: Recording) -> bytes:
-    return f"{path}\0{recording.sha256}\n".encode()
+def recordings_text(table: ClipTable, known: Sequence[str]) -> str:
+    """A hash of the paths and fingerprints of all recordings."""
+    lines = (f"{clip.path}\0{each}\n" for clip, each in zip(table.clips, known, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def write_table(
     table: ClipTable,
+    known: Sequence[str],
     folder: Location,
-    spans: list[Span],
+    parts: Sequence[Part],
     out: Location,
     origin: dict[str, str],
-    settings: str,
-) -> tuple[int, list[tuple[int, str, str]]]:
-    """Write the table, shard by shard; its number of rows, and row, path and reason of skips."""
-    import pyarrow as pa
-
-    skipped: list[tuple[int, str, str]] = []
-    digest = hashlib.sha256()
-    dims: dict[str, int] = {}
-    for span, shard in _own_shards(folder, spans, out, settings):
-        shard.vectors.pop(LEVELS, None)
-        for path, recording in zip(shard.paths, shard.recordings, strict=True):
-            digest.update(_line(path, recording))
-        rows = zip(range(*span), shard.paths, shard.reasons, strict=True)
-        skipped += [(row, path, reason) for row, path, reason in rows if reason is not None]
-        for name, matrix in shard.vectors.items():
-            if dims.setdefault(name, matrix.shape[1]) != matrix.shape[1]:
-                raise DataError(
-                    f"Readout {name!r} has {dims[name]} values for some clips and "
-                    f"{matrix.shape[1]} for {shard.paths[0]} and others. Embed clips of "
-                    "different lengths separately."
-                )
+    *,
+    skip: bool,
+) -> list[tuple[int, str, str]]:
+    """Write the table from its parts; row, path and reason of the clips that it leaves out."""
+    try:
+        contents = [read_part(folder / part.name) for part in parts]
+        content = pa.concat_tables(contents, promote_options="default")
+    except FileNotFoundError:
+        raise DataError(
+            f"{out}: another run deleted the finished work of this one. Run one command at a time, "
+            "and repeat this one."
+        ) from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        raise DataError(
+            "The vectors of clips have different lengths. Embed clips of different lengths "
+            "separately."
+        ) from None
+    reasons = content[REASON].to_pylist()
+    paths = [clip.path for clip in table.clips]
+    rows = zip(range(len(table)), paths, reasons, strict=True)
+    skipped = [(row, path, reason) for row, path, reason in rows if reason is not None]
+    if skipped and not skip:
+        _, path, reason = skipped[0]
+        advice = "Pass --on-error skip to leave such recordings out."
+        raise AudioError(f"{reason} {advice}", path=table.root / path)
     if len(skipped) == len(table):
         raise DataError(
             f"None of the {len(skipped)} clips could be embedded; "
             f"the first is {skipped[0][1]}: {skipped[0][2]}"
         )
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
-    facts = {"skipped": json.dumps(listed, ensure_ascii=False), RECORDINGS: digest.hexdigest()}
-    sessions = any(clip.session for clip in table)
-    schema = arrow_schema(dims, {**origin, **facts}, sessions=sessions)
-    for name in (HASHES, QUALITIES, LEVELS):
+    facts = {
+        "skipped": json.dumps(listed, ensure_ascii=False),
+        RECORDINGS: recordings_text(table, known),
+    }
+    texts = (HASHES, QUALITIES, LEVELS)
+    names = [name for name in content.column_names if name not in (*texts, REASON)]
+    readouts = json.loads(origin["readouts"])
+    dims = {
+        readout: content.schema.field(name).type.list_size
+        for readout, name in zip(readouts, names, strict=True)
+    }
+    schema = arrow_schema(
+        dims, {**origin, **facts}, sessions=any(clip.session for clip in table.clips)
+    )
+    for name in texts:
         schema = schema.append(pa.field(name, pa.string(), nullable=False))
-    with atomic_write(out, folder) as temporary, parquet_writer(temporary, schema) as writer:
-        for span, shard in _own_shards(folder, spans, out, settings):
-            embedded = np.array([reason is None for reason in shard.reasons])
-            if not embedded.any():
-                continue
-            clips = [
-                clip for clip, keep in zip(table.clips[slice(*span)], embedded, strict=True) if keep
-            ]
-            arrays = {
-                name: pa.array(_values(clips, name), schema.field(name).type)
-                for name in COLUMNS
-                if name in schema.names
-            }
-            hashes = [each.sha256 for each in shard.recordings]
-            levels = levels_text(shard.vectors.pop(LEVELS))
-            for name, texts in ((HASHES, hashes), (QUALITIES, shard.qualities), (LEVELS, levels)):
-                arrays[name] = pa.array(np.array(texts, object)[embedded], pa.string())
-            for name, matrix in shard.vectors.items():
-                arrays[column_name(name, dims)] = vector_array(matrix[embedded])
-            writer.write_table(pa.table(arrays, schema=schema))
-    return len(table) - len(skipped), skipped
-
-
-def _own_shards(
-    folder: Location, spans: list[Span], out: Location, settings: str
-) -> Iterator[tuple[Span, Shard]]:
-    """The shards, unless another run changed them: remote folders have no locks."""
-    for span, shard in zip(spans, read_shards(folder, spans), strict=True):
-        if shard is None or shard.settings != settings:
-            raise DataError(
-                f"{out}: another run changed or deleted the finished work of this one. Run one "
-                "command at a time, and repeat this one."
-            )
-        yield span, shard
+    if skipped:
+        content = content.filter(pa.compute.is_null(content[REASON]))
+    clips = [clip for clip, reason in zip(table.clips, reasons, strict=True) if reason is None]
+    columns = {
+        name: pa.array(_values(clips, name), schema.field(name).type)
+        if name in COLUMNS
+        else content[name]
+        for name in schema.names
+    }
+    with atomic_write(out) as temporary, parquet_writer(temporary, schema) as writer:
+        writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)
+    return skipped
 
 
 def _values(clips: Sequence[Clip], name: str) -> list[Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from daco.audio.formats import AudioLimits
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES
 from daco.backbones.protocol import Backbone
@@ -43,6 +45,8 @@ def origin_of(
         }
         hashes = "+".join(each.weights_sha256 or "" for each in net.networks)
         made = {"backbone": net.name, "weights_sha256": hashes, "views": views_text(views)}
+    if net.parameters:
+        made["parameters"] = str(net.parameters)
     return made | {
         "readouts": json.dumps(list(readouts)),
         "device": str(device or net.device).partition(":")[0],
@@ -62,13 +66,20 @@ def _network_of(net: Backbone) -> dict[str, str]:
     }
 
 
-def salt_of(net: Backbone) -> str:
-    """Text that no later run will have, if the weights cannot be recognised by then."""
+def settings_of(
+    net: Backbone, readouts: Sequence[str], channel: int | str, limits: AudioLimits, device: str
+) -> str:
+    """A hash of everything that vectors depend on besides the recordings.
+
+    No two are equal where the weights of a network cannot be recognised.
+    """
     recognisable = all(
         each.weights_sha256 is not None or each.package or not each.has_weights
         for each in net.networks
     )
-    return "" if recognisable else os.urandom(16).hex()
+    salt = "" if recognisable else os.urandom(16).hex()
+    text = json.dumps([origin_of(net, readouts, channel, device), repr(limits), salt])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

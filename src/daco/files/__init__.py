@@ -2,6 +2,5 @@
 
 Read in this order: `remote` (a location is a `pathlib.Path` or, for a URL, the `RemotePath` of
 `stores`), `atomic` (files that appear complete or not at all, and locks), `hashing`, and for
-``daco download`` `download` (verified and resumed), `archives` (zip files unpacked safely) and
-`zenodo` (the DCASE data sets).
+``daco download`` `download` (by pooch) and `zenodo` (the DCASE data sets).
 """

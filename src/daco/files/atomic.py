@@ -46,11 +46,14 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
     pathlib.Path
     """
     if not isinstance(path, Path):
+        local = tempfile.gettempdir()
         try:
             with tempfile.TemporaryDirectory(prefix="daco-") as local:
                 yield (file := Path(local) / path.name)
                 path.upload(file)
         except OSError as error:
+            if error.filename is not None and not str(error.filename).startswith(local):
+                raise
             raise write_error(Path(tempfile.gettempdir()), error) from None
         return
     temporary = None
@@ -64,6 +67,9 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
         temporary = None
         _sync(path.parent)
     except OSError as error:
+        name = None if error.filename is None else str(error.filename)
+        if name not in (None, str(path), str(path.parent)) and not str(name).endswith(TEMPORARY):
+            raise  # of another file, such as a source that cannot be read
         raise write_error(path, error) from None
     finally:
         if temporary is not None:

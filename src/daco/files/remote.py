@@ -10,8 +10,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -82,7 +81,7 @@ def is_url(text: str) -> bool:
 
 def is_remote(value: object) -> TypeIs[RemotePath]:
     """Tell whether a value is a remote path."""
-    return hasattr(value, "storage_options")
+    return hasattr(value, "bucket") and hasattr(value, "listing")
 
 
 def missing_message(path: Location) -> str:
@@ -125,29 +124,36 @@ def open_location(path: Location) -> Iterator[Any]:
         except OSError as error:  # of the network: errors about the content are no OSError
             if isinstance(error, DacoError):
                 raise
-            raise store_error(str(path), error, "read") from None
+            raise store_error(path, error, "read") from None
 
 
 def file_sizes(root: Location, paths: Iterable[str]) -> Iterator[int | None]:
-    """Bytes of each file below `root`, None where there is none; remote ones in parallel."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    top = os.fspath(root) if isinstance(root, Path) else None
-
-    def size(path: str) -> int | None:
-        try:
-            status = (root / path).stat() if top is None else os.stat(os.path.join(top, path))
-        except DacoError:
-            raise
-        except (OSError, ValueError):
-            return None
-        return int(status.st_size) if stat.S_ISREG(status.st_mode) else None
-
-    waiting = iter(paths)
-    if top is not None:
-        yield from map(size, waiting)
+    """Bytes of each file below `root`, None where there is none; remote ones in one listing."""
+    if isinstance(root, Path):
+        yield from (_local_size(os.path.join(root, path)) for path in paths)
         return
-    with ThreadPoolExecutor(REMOTE_THREADS, thread_name_prefix="daco-remote") as pool:
-        # In portions, because the pool would queue a million requests at once.
-        while portion := list(islice(waiting, 64 * REMOTE_THREADS)):
-            yield from pool.map(size, portion)
+    paths = list(paths)
+    known = listing_of(root, paths)
+    for path in paths:
+        yield known[path].st_size if path in known else None
+
+
+def _local_size(path: str) -> int | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def listing_of(root: RemotePath, paths: Sequence[str]) -> dict[str, Any]:
+    """Status of these files below `root`, in one listing of the folder that has them all."""
+    normal = {path: (root / path).key for path in paths}
+    folders = {key.rpartition("/")[0] for key in normal.values()}
+    top = root.bucket / os.path.commonpath([f"/{each}" for each in folders])
+    try:
+        listed = top.listing()
+    except FileNotFoundError:
+        return {}
+    start = len(top.key) + 1 if top.key else 0
+    return {path: listed[key[start:]] for path, key in normal.items() if key[start:] in listed}

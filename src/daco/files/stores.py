@@ -1,8 +1,7 @@
-"""Remote paths: UPaths on the file systems of pyarrow, or of fsspec where pyarrow has none.
+"""Remote paths on the file systems of pyarrow, or of fsspec where pyarrow has none.
 
-pyarrow, which daco needs anyway, has S3, Google Cloud Storage, Azure and HDFS built in; UPath
-alone would need another package for each. Failures of a store raise `DataError` with a remedy, a
-missing file `FileNotFoundError`.
+pyarrow, which daco needs anyway, has S3, Google Cloud Storage, Azure and HDFS built in. Failures of
+a store raise `DataError` with a remedy, a missing file `FileNotFoundError`.
 """
 
 from __future__ import annotations
@@ -12,90 +11,156 @@ import errno
 import fnmatch
 import functools
 import os
+import posixpath
 import re
 import stat
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from pathlib import Path
-from textwrap import shorten
-from typing import Any, Self
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, Self
 
+import fsspec
 import pyarrow as pa
 from fsspec.implementations.arrow import ArrowFSWrapper
 from pyarrow import fs as arrow
-from upath import UPath
-from upath.extensions import ProxyUPath
-from upath.implementations.cloud import CloudPath
 
 from daco.errors import DacoError, DataError, InputError, MissingExtraError
 
 BUILT_IN = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 """Protocols of pyarrow; options such as ``?region=eu-west-1`` are understood by these alone."""
 
-_RETRY = "retry_limit_seconds"  # of Google Cloud Storage, 15 minutes by default
 _CAUSES = {  # what stores say, by what to tell the user
-    "missing": r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist",
-    "unreachable": r"NETWORK_CONNECTION|could ?n.t connect|connect call failed|resolve host"
-    r"|connection refused|connection reset|timed? ?out|unreachable|name or service not known",
-    "denied": r"ACCESS_DENIED|access.?denied|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN"
-    r"|SIGNATURE_DOES_NOT|InvalidAccessKeyId|SignatureDoesNotMatch|UNRECOGNIZED_CLIENT"
-    r"|EXPIRED_TOKEN|ExpiredToken|Unauthorized|Forbidden|permission|credential|HTTP status 40[13]",
+    r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist": "{bucket}: there is no such bucket. "
+    "Create it, or correct its name or the endpoint.",
+    r"NETWORK_CONNECTION|connect|resolve host|timed? ?out|unreachable|name or service": "{bucket} "
+    "cannot be reached ({reason}). Check the network and the endpoint{endpoint}.",
+    r"DENIED|INVALID_|SIGNATURE|InvalidAccessKey|TOKEN|Unauthorized|Forbidden|permission"
+    r"|credential|HTTP status 40[13]": "{path}: access denied, so it cannot be {action} from here. "
+    "Give this computer credentials that allow it{credentials}.",
 }
+_S3_ENDPOINT = " (AWS_ENDPOINT_URL, or ?endpoint_override=host:port)"
+_S3_CREDENTIALS = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
 
 
-class RemotePath(ProxyUPath):
+class Status(NamedTuple):
+    """Size and time of the last change of a remote file, 0 where the store does not tell it."""
+
+    st_size: int
+    st_mtime: float
+    st_mode: int
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """The time in nanoseconds."""
+        return round(self.st_mtime * 1e9)
+
+
+@dataclass(frozen=True)
+class RemotePath:
     """A file or folder on a remote file system, with the interface of `pathlib.Path`.
 
     No connection is made before a file is accessed. A pickled path holds its address, so other
     computers connect with credentials of their own. Its text has neither credentials nor options.
     """
 
+    protocol: str
+    authority: str = field(repr=False)
+    key: str
+    query: str = field(default="", repr=False)
+
     def __str__(self) -> str:
-        authority = self.storage_options.get("authority")
-        if authority is None:
-            host, text = self.storage_options.get("host"), str(self.__wrapped__)
-            return text.replace(":///", f"://{host}/", 1) if host else text
-        user, _, host = authority.rpartition("@")
-        shown = host if ":" in user else authority
+        user, _, host = self.authority.rpartition("@")
+        shown = host if ":" in user else self.authority
         return f"{self.protocol}://{shown}/{self.key}".rstrip("/")
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"
 
+    # --- names ---
+
     @property
     def name(self) -> str:
         """The last part of the path; of a whole bucket its name."""
-        return super().name or str(self).rpartition("/")[2]
+        return posixpath.basename(self.key) or str(self).rpartition("/")[2]
 
     @property
-    def key(self) -> str:
-        """The path below the bucket."""
-        path = self.path.strip("/")
-        return path.partition("/")[2] if self.protocol in BUILT_IN[:-1] else path
+    def suffix(self) -> str:
+        """The extension of the name."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        """The name without its extension."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> Self:
+        """The folder; of a bucket itself."""
+        return replace(self, key=posixpath.dirname(self.key))
 
     @property
     def bucket(self) -> Self:
         """The bucket, or the top of the file system."""
-        return self.parents[-1] if self.key else self
+        return replace(self, key="")
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The bucket and the names below it."""
+        return (str(self.bucket), *filter(None, self.key.split("/")))
 
     def __truediv__(self, other: Any) -> Self:
         """The path of a relative text, whose ``..`` may not lead out of the bucket."""
-        names = str(other).split("/")
-        if not {"", ".", ".."}.intersection(names):
-            return super().__truediv__(str(other))
-        parts = self.key.split("/") if self.key else []
-        for name in names:
-            if name == ".." and not parts:
+        names = self.key.split("/") if self.key else []
+        for name in str(other).split("/"):
+            if name == ".." and not names:
                 raise InputError(f"{self}/{other} leads out of the bucket. Correct the path.")
             if name == "..":
-                parts.pop()
+                names.pop()
             elif name not in ("", "."):
-                parts.append(name)
-        return self.bucket.joinpath(*parts) if parts else self.bucket
+                names.append(name)
+        return replace(self, key="/".join(names))
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:
+    def with_name(self, name: str) -> Self:
+        """The file of another name in the same folder."""
+        return self.parent / name
+
+    def with_suffix(self, suffix: str) -> Self:
+        """The file with another extension."""
+        return self.with_name(self.stem + suffix)
+
+    def resolve(self) -> Self:
+        """The path itself."""
+        return self
+
+    absolute = resolve
+
+    # --- files ---
+
+    @property
+    def _place(self) -> tuple[Any, str]:
+        """The file system, and the path on it."""
+        fs = _file_system(self.protocol, self.authority, self.query)
+        if self.protocol not in BUILT_IN:
+            return fs, f"{self.protocol}://{self.authority}/{self.key}"
+        user, at, host = self.authority.rpartition("@")
+        bucket = user if at and self.protocol.startswith("abfs") else host
+        return fs, f"/{self.key}" if self.protocol == "hdfs" else f"{bucket}/{self.key}".rstrip("/")
+
+    def stat(self) -> Status:
+        """Size and time."""
+        with explain_errors(self, "read"):
+            fs, path = self._place
+            return _status(fs.info(path))
+
+    def exists(self) -> bool:
         """Whether a file or folder of the name exists; a folder exists while it has files."""
         return self._mode() != 0
+
+    def _mode(self) -> int:
+        try:
+            return self.stat().st_mode
+        except FileNotFoundError:
+            return 0
 
     def is_file(self) -> bool:
         """Whether it is a file."""
@@ -105,90 +170,84 @@ class RemotePath(ProxyUPath):
         """Whether it is a folder, or a whole bucket."""
         return stat.S_ISDIR(self._mode())
 
-    def _mode(self) -> int:
-        try:
-            return int(self.stat().st_mode)
-        except FileNotFoundError:
-            return 0
+    def open(self, mode: str = "rb") -> Any:
+        """The file, opened for reading."""
+        with explain_errors(self, "read"):
+            fs, path = self._place
+            return fs.open(path, mode)
 
-    def fetch(self, limit: int | None = None) -> tuple[int, int, bytes]:
-        """Size, time of the last change in ns and content, which is b"" beyond `limit` bytes.
+    def read_bytes(self) -> bytes:
+        """The content."""
+        with explain_errors(self, "read"):
+            fs, path = self._place
+            return bytes(fs.cat_file(path))
 
-        S3 sends size and time when a file is opened, which saves one request in three.
-        """
-        with self.open("rb") as file, explain_errors(self, "read"):
-            headers: Any = getattr(file, "metadata", dict)() or {}
-            try:
-                changed = datetime.fromisoformat(headers["Last-Modified"].decode())
-                size, time_ns = int(headers["Content-Length"]), round(changed.timestamp()) * 10**9
-            except (KeyError, ValueError):
-                status = self.stat()
-                size, time_ns = status.st_size, status.st_mtime_ns
-            return size, time_ns, file.read() if limit is None or size <= limit else b""
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """The content as text."""
+        return self.read_bytes().decode(encoding)
 
-    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
-        """Do nothing: folders are created with their files."""
+    def fetch(self, limit: int) -> tuple[int, bytes]:
+        """Size and content, which is b"" beyond `limit` bytes."""
+        size = self.stat().st_size
+        return size, self.read_bytes() if size <= limit else b""
+
+    def write_bytes(self, content: bytes) -> None:
+        """Replace the file."""
+        with explain_errors(self, "written"):
+            fs, path = self._place
+            fs.pipe_file(path, content)
 
     def upload(self, file: Path) -> None:
         """Take the content of a local file; it appears complete or not at all."""
         with explain_errors(self, "written"):
-            try:
-                self.fs.put_file(str(file), self.path)
-            except FileNotFoundError:  # of a file system that has real folders
-                self.fs.makedirs(self.path.rpartition("/")[0], exist_ok=True)
-                self.fs.put_file(str(file), self.path)
+            fs, path = self._place
+            fs.put_file(str(file), path)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Delete the file."""
+        with explain_errors(self, "deleted"):
+            fs, path = self._place
+            if not missing_ok or fs.exists(path):
+                fs.rm_file(path)
 
     def rmtree(self) -> None:
         """Delete the folder and all below."""
         with explain_errors(self, "deleted"), contextlib.suppress(FileNotFoundError):
-            self.fs.rm(self.path, recursive=True)
+            fs, path = self._place
+            fs.rm(path, recursive=True)
 
-    def files(self, *, recursive: bool = True) -> Iterator[tuple[str, int]]:
-        """The names of all files below, relative to this folder, and their bytes."""
-        top = self.path.strip("/")
+    def mkdir(self, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: folders are created with their files."""
+
+    def listing(self) -> dict[str, Status]:
+        """All files below, by their names relative to this folder."""
         with explain_errors(self, "listed"):
-            infos = self.fs.find(self.path, maxdepth=None if recursive else 1, detail=True)
-        for path, info in infos.items():
-            yield path.strip("/")[len(top) + 1 if top else 0 :], info["size"]
+            fs, path = self._place
+            found = fs.find(path, detail=True)
+        parts = len(path.partition("://")[2].strip("/") if "://" in path else path.strip("/"))
+        return {
+            name.strip("/")[parts + 1 if parts else 0 :]: _status(info)
+            for name, info in found.items()
+        }
 
-    def glob(self, pattern: str, **options: Any) -> Iterator[Self]:
+    def files(self) -> Iterator[tuple[str, int]]:
+        """The names of all files below, relative to this folder, and their bytes."""
+        for name, status in self.listing().items():
+            yield name, status.st_size
+
+    def glob(self, pattern: str) -> Iterator[Self]:
         """Files directly in this folder whose names match; none where there is no folder."""
         with contextlib.suppress(FileNotFoundError):
-            for name, _ in self.files(recursive=False):
-                if fnmatch.fnmatchcase(name, pattern):
+            for name in self.listing():
+                if "/" not in name and fnmatch.fnmatchcase(name, pattern):
                     yield self / name
 
 
-@contextlib.contextmanager
-def explain_errors(path: object, action: str) -> Iterator[None]:
-    """Turn the errors of a file system into a DataError; a missing file stays what it is."""
-    try:
-        yield
-    except DacoError:
-        raise
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
-    except ImportError as error:
-        raise MissingExtraError(f"{path} needs another package: {error}.") from None
-    except Exception as error:  # each file system of fsspec has kinds of its own
-        raise store_error(str(path), error, action) from None
-
-
-def _explained(name: str, action: str) -> Callable[..., Any]:
-    method = getattr(ProxyUPath, name)
-
-    @functools.wraps(method)
-    def call(self: RemotePath, *args: Any, **options: Any) -> Any:
-        with explain_errors(self, action):
-            return method(self, *args, **options)
-
-    return call
-
-
-for _name in ("stat", "open", "read_bytes", "read_text"):
-    setattr(RemotePath, _name, _explained(_name, "read"))
-for _name, _action in (("write_bytes", "written"), ("unlink", "deleted")):
-    setattr(RemotePath, _name, _explained(_name, _action))
+def _status(info: dict[str, Any]) -> Status:
+    changed: Any = info.get("mtime") or info.get("LastModified") or info.get("created")
+    time = changed.timestamp() if hasattr(changed, "timestamp") else 0.0
+    size = -1 if info["size"] is None else info["size"]  # unknown, hence not empty
+    return Status(size, time, stat.S_IFREG if info["type"] == "file" else stat.S_IFDIR)
 
 
 class _ArrowStore(ArrowFSWrapper):  # type: ignore[misc]
@@ -196,25 +255,14 @@ class _ArrowStore(ArrowFSWrapper):  # type: ignore[misc]
 
     cachable = False
 
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return path.rstrip("/") or "/"
-
-    def _make_entry(self, info: Any) -> dict[str, Any]:
-        size = -1 if info.size is None else info.size  # unknown, hence not empty
-        return {**super()._make_entry(info), "size": size, "mtime_ns": info.mtime_ns or 0}
-
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        # The file of pyarrow itself, which its own readers use without a detour.
-        if mode == "rb":
-            return self.fs.open_input_file(path)
-        return self.fs.open_output_stream(path, compression=None)
-
     def find(self, path: str, maxdepth: int | None = None, **options: Any) -> dict[str, Any]:
         # In one listing; fsspec's own has one per folder.
-        selector = arrow.FileSelector(self._strip_protocol(path), recursive=maxdepth is None)
-        files = (i for i in self.fs.get_file_info(selector) if i.type == arrow.FileType.File)
-        return {info.path: self._make_entry(info) for info in files}
+        infos = self.fs.get_file_info(arrow.FileSelector(path, recursive=True))
+        return {
+            info.path: {"size": info.size, "mtime": info.mtime, "type": "file"}
+            for info in infos
+            if info.type == arrow.FileType.File
+        }
 
     def put_file(self, lpath: str, rpath: str, **options: Any) -> None:
         # In one call: a stream that is interrupted would leave the first half as the file.
@@ -222,23 +270,12 @@ class _ArrowStore(ArrowFSWrapper):  # type: ignore[misc]
         arrow.copy_files(lpath, rpath, source_filesystem=local, destination_filesystem=self.fs)
 
 
-class _ArrowPath(CloudPath):
-    """A UPath on a file system of pyarrow, which is opened by the whole address."""
-
-    __slots__ = ()
-
-    def __new__(cls, *args: Any, **options: Any) -> Self:
-        return object.__new__(cls)  # UPath would look for the fsspec package of the protocol
-
-    @classmethod
-    def _fs_factory(cls, urlpath: str, protocol: str, storage_options: Any) -> Any:
-        return _arrow_store(protocol, storage_options["authority"], storage_options["query"])
-
-
 @functools.cache
-def _arrow_store(protocol: str, authority: str, query: str) -> _ArrowStore:
-    if protocol in ("gs", "gcs") and _RETRY not in query:
-        query = f"{query}&{_RETRY}=20" if query else f"?{_RETRY}=20"
+def _file_system(protocol: str, authority: str, query: str) -> Any:
+    if protocol not in BUILT_IN:
+        return fsspec.filesystem(protocol)
+    if protocol in ("gs", "gcs") and "retry_limit_seconds" not in query:  # 15 minutes by default
+        query = f"{query}&retry_limit_seconds=20" if query else "?retry_limit_seconds=20"
     host = authority.rpartition("@")[2]
     try:
         return _ArrowStore(arrow.FileSystem.from_uri(f"{protocol}://{authority}{query}")[0])
@@ -252,15 +289,13 @@ def _arrow_store(protocol: str, authority: str, query: str) -> _ArrowStore:
 def remote_path(protocol: str, rest: str) -> RemotePath:
     """The path of the URL ``protocol://rest``."""
     if protocol not in BUILT_IN:
-        try:
-            return RemotePath._from_upath(UPath(f"{protocol}://{rest}"))
-        except ValueError as error:
-            if "nsupported" not in str(error):
-                raise
+        if protocol not in fsspec.available_protocols():
             raise InputError(
                 f"{protocol}:// is not a known file system. pyarrow has {', '.join(BUILT_IN)}; "
                 "packages for fsspec add others."
-            ) from None
+            )
+        authority, _, key = rest.partition("/")
+        return RemotePath(protocol, authority, "") / key
     rest, mark, options = rest.partition("?")
     authority, _, key = rest.partition("/")
     if protocol == "s3" and ":" in authority and "@" not in authority:  # what follows is secret
@@ -270,47 +305,42 @@ def remote_path(protocol: str, rest: str) -> RemotePath:
         )
     if not authority:
         raise InputError(f"{protocol}:///{key}: name a bucket, such as {protocol}://plant/clips.")
-    user, at, host = authority.rpartition("@")
-    bucket = user if at and protocol.startswith("abfs") else host
-    path = _ArrowPath(
-        f"{protocol}://{bucket}/",
-        protocol=protocol,
-        authority=authority,
-        query=mark + options if options else "",
-    )
-    return RemotePath._from_upath(path) / key
+    return RemotePath(protocol, authority, "", mark + options if options else "") / key
 
 
-def store_error(where: str, error: BaseException, action: str) -> DataError:
-    """What went wrong with a remote file that could not be `action` ("read"), and what to do.
+@contextlib.contextmanager
+def explain_errors(path: RemotePath, action: str) -> Iterator[None]:
+    """Turn the errors of a file system into a DataError; a missing file stays what it is."""
+    try:
+        yield
+    except DacoError:
+        raise
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+    except ImportError as error:
+        raise MissingExtraError(f"{path} needs another package: {error}.") from None
+    except Exception as error:  # each file system of fsspec has kinds of its own
+        raise store_error(path, error, action) from None
 
-    >>> error = OSError("AWS Error ACCESS_DENIED during HeadObject operation: No response body.")
-    >>> print(store_error("gs://plant/a.wav", error, "read"))  # doctest: +NORMALIZE_WHITESPACE
-    gs://plant/a.wav: access denied, so it cannot be read from here. Give this computer
-    credentials that allow it.
-    """
+
+def store_error(path: RemotePath, error: BaseException, action: str) -> DataError:
+    """What went wrong with a remote file that could not be `action` ("read"), and what to do."""
     text = f"{type(error).__name__}: {error}"
-    matches = (c for c, pattern in _CAUSES.items() if re.search(pattern, text, re.IGNORECASE))
-    cause = next(matches, "denied" if isinstance(error, PermissionError) else "")
-    # The last thing that the store's message says, without what names the request.
-    reason = re.sub(r"\s*\(Request ID: [^)]*\)", "", _first_line(error))
-    reason = reason.rpartition("Details: ")[2].rpartition(" operation: ")[2]
-    reason = reason.partition(" error_info=")[0].rpartition("a last message of ")[2]
-    reason = shorten(reason, 200, placeholder="...").rstrip(". ")
-    bucket = "/".join(where.split("/")[:3])
-    endpoint = " (AWS_ENDPOINT_URL, or ?endpoint_override=host:port)"
-    credentials = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)"
-    if not where.startswith("s3://"):
-        endpoint = credentials = ""
-    messages = {
-        "missing": f"{bucket}: there is no such bucket. Create it, or correct its name or the "
-        "endpoint",
-        "unreachable": f"{bucket} cannot be reached ({reason}). Check the network and the "
-        f"endpoint{endpoint}",
-        "denied": f"{where}: access denied, so it cannot be {action} from here. Give this "
-        f"computer credentials that allow it{credentials}",
-    }
-    return DataError(f"{messages.get(cause, f'{where}: cannot be {action} ({reason})')}.")
+    reason = _first_line(error)[-200:]
+    on_s3 = path.protocol == "s3"
+    for pattern, message in _CAUSES.items():
+        if re.search(pattern, text, re.IGNORECASE):
+            return DataError(
+                message.format(
+                    path=path,
+                    bucket=path.bucket,
+                    reason=reason,
+                    action=action,
+                    endpoint=_S3_ENDPOINT if on_s3 else "",
+                    credentials=_S3_CREDENTIALS if on_s3 else "",
+                )
+            )
+    return DataError(f"{path}: cannot be {action} ({reason}).")
 
 
 def _first_line(error: BaseException) -> str:

@@ -67,13 +67,9 @@ def test_modulation_does_not_depend_on_the_level():
     np.testing.assert_allclose(net.embed(wave), net.embed(wave * np.float32(0.1)), atol=1e-3)
 
 
-def test_int16_and_torch_waveforms_are_taken_as_they_are():
+def test_torch_waveforms_are_taken_as_they_are():
     torch = pytest.importorskip("torch")
-    net = LogMel()
-    pcm = (waves() * 20000).astype(np.int16)
-    floats = pcm.astype(np.float32) / 32768
-    for name, vectors in net.embed_many(pcm, net.readouts).items():
-        np.testing.assert_allclose(vectors, net.embed(floats, name), atol=1e-5)  # float32 rounds
+    net, floats = LogMel(), waves()
     np.testing.assert_array_equal(net.embed(torch.from_numpy(floats)), net.embed(floats))
 
 
@@ -106,7 +102,7 @@ def test_mel_triangles_are_those_written_down():
     [
         (np.zeros(16000, np.float32), InputError, "2-D"),
         (np.zeros((0, 16000), np.float32), InputError, "at least one clip"),
-        (np.zeros((1, 16000), np.int32), InputError, "float32 or int16"),
+        (np.zeros((1, 16000), np.int16), InputError, "divide 16-bit samples by 32768"),
         (np.zeros((1, 4607), np.float32), AudioError, "at least 4608 samples"),
         (np.full((2, 16000), np.nan, np.float32), InputError, r"waveforms\[0\]"),
     ],

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 from hypothesis import given
@@ -394,12 +396,12 @@ def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path)
         ("path,label\na.wav,0\n,1\n", r"row 2, column 'path': empty"),
         (
             "path,label\na.wav,0\nb.wav,bad\n",
-            r"row 2, column 'label': 'bad' is not 0 \(normal\), 1",
+            r"row 2, column 'label': must be 0 \(normal\), 1",
         ),
-        ("path,split\na.wav,dev\n", r"row 1, column 'split': 'dev' is not one of train, test"),
+        ("path,split\na.wav,dev\n", r"row 1, column 'split': must be one of train, test"),
         ("path,label\na.wav,1\n", r"row 1, column 'split': missing for an anomaly"),
-        ("path,year\na.wav,soon\n", r"row 1, column 'year': 'soon' is not a whole number"),
-        ("path,attributes\na.wav,x=1\n", r"row 1, column 'attributes': 'x=1' is not a JSON"),
+        ("path,year\na.wav,soon\n", r"row 1, column 'year': must be a whole number"),
+        ("path,attributes\na.wav,x=1\n", r"row 1, column 'attributes': must be a JSON"),
         ("path,machine\na.wav\n", r"row 1 has 1 value, the header has 2"),
         ("path\na.wav\nb.wav\n./a.wav\n", r"row 3, column 'path': 'a.wav' is already in row 1"),
         ("path\na.wav\nx.wav\n../y.wav\n", r"2 files of .* not found .*: row 2 'x.wav', row 3 '.."),
@@ -420,8 +422,28 @@ def test_missing_files_are_counted_and_files_that_are_no_manifests_are_errors(tm
     with pytest.raises(DataError, match="is not UTF-8 text"):
         read_clips(tmp_path / "a.csv")
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(DataError, match="could not be read as Parquet"):
+    with pytest.raises(DataError, match="not a readable Parquet file"):
         read_clips(tmp_path / "a.parquet")
+
+
+def test_a_spreadsheet_runs_no_name_of_a_written_manifest(tmp_path):
+    names = ["=cmd|'C calc'!A0.wav", "+1.wav", "-1.wav", "@x.wav", "'=y.wav", "fan.wav"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    write_manifest(read_clips(tmp_path), tmp_path / "list.csv")
+    cells = [line.lstrip('"') for line in (tmp_path / "list.csv").read_text().splitlines()[1:]]
+    assert [cell[0] for cell in cells] == ["'"] * 5 + ["f"]
+    assert sorted(read_clips(tmp_path / "list.csv").columns()["path"]) == sorted(names)
+
+
+def test_a_manifest_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path, monkeypatch):
+    pq.write_table(pa.table({"path": ["a.wav"] * 300_000}), tmp_path / "list.parquet")
+    (tmp_path / "list.csv").write_text("path\n" + "a.wav\n" * 300_000)
+    monkeypatch.setattr("daco.data.parquet.LARGE", 2**20)
+    with pytest.raises(DataError, match="would become 2,400,000 in memory"):
+        read_clips(tmp_path / "list.parquet")
+    with pytest.raises(DataError, match="is larger than 1,048,576 bytes"):
+        read_clips(tmp_path / "list.csv")
 
 
 def test_unknown_columns_are_odd(tmp_path):

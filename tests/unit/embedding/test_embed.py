@@ -16,13 +16,17 @@ import pytest
 import soundfile
 from small_clips import RATE, FakeNet, levels, make_clips, write_clip
 
-from daco.audio.decode import read_audio
-from daco.backbones.logmel import LogMel
-from daco.data.clips import Clip, ClipTable
+from daco.data.clips import ClipTable
 from daco.data.manifest import write_manifest
 from daco.data.table import EmbeddingTable
+from daco.embedding import parts
 from daco.embedding.embed import embed_clips
 from daco.errors import AudioError, DataError, InputError
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(parts, "PART_SIZE", 4)
 
 
 @pytest.fixture
@@ -30,16 +34,16 @@ def ten(tmp_path):
     return make_clips(tmp_path / "clips", 10, lengths=(800, 1600, 1000))
 
 
-def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path):
+def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path, monkeypatch):
     contents = set()
-    for batch_size, workers, shard_size in [(1, 1, 1), (4, 3, 4), (32, 2, 256), (2, 8, 7)]:
+    for batch_size, workers, size in [(1, 1, 1), (4, 3, 4), (32, 2, 256), (2, 8, 7)]:
+        monkeypatch.setattr(parts, "PART_SIZE", size)
         out = tmp_path / "emb.parquet"
         report = embed_clips(
             *(ten, FakeNet(), out),
             readouts=["level", "length"],
             batch_size=batch_size,
             workers=workers,
-            shard_size=shard_size,
         )
         assert (report.clips, report.embedded, report.reused) == (10, 10, 0)
         assert report.skipped == ()
@@ -58,7 +62,7 @@ def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path):
 def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
     embed_clips(ten, FakeNet(), tmp_path / "e.parquet", channel="mix")
     metadata = dict(EmbeddingTable.read(tmp_path / "e.parquet").metadata)
-    assert len(metadata.pop("recordings_sha256")) == 64
+    assert len(metadata.pop("recordings")) == 64
     assert metadata == {
         "backbone": "fake",
         "weights_sha256": "0" * 64,
@@ -75,46 +79,10 @@ def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
 
 def test_progress_counts_to_the_end(ten, tmp_path):
     calls = []
-    embed_clips(
-        ten, FakeNet(), tmp_path / "e.parquet", shard_size=4, progress=lambda *c: calls.append(c)
-    )
+    embed_clips(ten, FakeNet(), tmp_path / "e.parquet", progress=lambda *c: calls.append(c))
     assert calls[0] == (0, 10)
     assert calls[-1] == (10, 10)
     assert calls == sorted(calls)
-
-
-def write_pcm16(folder, count, rate=16_000):
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    for index in range(count):
-        values = rng.integers(-(1 << 15), 1 << 15, (rate, 2)).astype(np.int16)
-        soundfile.write(folder / f"{index:04d}.wav", values, rate)
-    return ClipTable(folder, tuple(Clip(f"{index:04d}.wav", "fan") for index in range(count)))
-
-
-def test_16_bits_are_scaled_once(tmp_path, monkeypatch):
-    table = write_pcm16(tmp_path / "clips", 6)
-    net, kinds = LogMel(), []
-    real = LogMel.embed_many
-
-    def watched(self, waveforms, readouts):
-        kinds.append(waveforms.dtype)
-        return real(self, waveforms, readouts)
-
-    monkeypatch.setattr(LogMel, "embed_many", watched)
-    embed_clips(table, net, tmp_path / "e.parquet", batch_size=4, channel=1)
-    assert set(kinds) == {np.dtype(np.float32)}
-    waves = np.stack([read_audio(path, sample_rate=16_000, channel=1) for path in table.paths()])
-    expected = np.concatenate([net.embed(waves[:4]), net.embed(waves[4:])])
-    found = EmbeddingTable.read(tmp_path / "e.parquet").matrix()
-    np.testing.assert_allclose(found, expected, atol=1e-5)  # as float32 rounds
-
-
-def test_other_networks_are_given_float32(tmp_path):
-    table = write_pcm16(tmp_path / "clips", 3, RATE)
-    embed_clips(table, FakeNet(), tmp_path / "e.parquet")
-    level = [np.abs(read_audio(path)).max() for path in table.paths()]
-    assert EmbeddingTable.read(tmp_path / "e.parquet").matrix()[:, 0].tolist() == level
 
 
 def test_a_pipe_is_skipped_and_not_waited_for(ten, tmp_path):
@@ -136,7 +104,7 @@ def test_no_thread_outlives_an_error(ten, tmp_path, error):
     net = Broken()
     net.error = error
     with pytest.raises(type(error)):
-        embed_clips(ten, net, tmp_path / "e.parquet", batch_size=1, shard_size=3)
+        embed_clips(ten, net, tmp_path / "e.parquet", batch_size=1)
     assert not [each for each in threading.enumerate() if each.name.startswith("daco")]
 
 
@@ -156,7 +124,7 @@ def spoil(folder):
 def test_skipped_clips_are_listed_with_their_reasons(ten, tmp_path):
     reasons = spoil(ten.root)
     out = tmp_path / "e.parquet"
-    report = embed_clips(ten, FakeNet(), out, on_error="skip", shard_size=4)
+    report = embed_clips(ten, FakeNet(), out, on_error="skip")
     assert [path for path, _ in report.skipped] == [ten.clips[row].path for row in reasons]
     for (_, reason), word in zip(report.skipped, reasons.values(), strict=True):
         assert word in reason
@@ -173,15 +141,15 @@ def test_failing_names_the_first_bad_file_and_keeps_what_was_finished(ten, tmp_p
     (ten.root / "0005.wav").write_bytes(b"")
     out = tmp_path / "e.parquet"
     with pytest.raises(AudioError, match=r"0005\.wav: the file is empty"):
-        embed_clips(ten, FakeNet(), out, shard_size=4)
+        embed_clips(ten, FakeNet(), out)
     assert not out.exists()
     write_clip(ten.root / "0005.wav", 0.5)
     net = FakeNet()
-    report = embed_clips(ten, net, out, shard_size=4)
+    report = embed_clips(ten, net, out)
     assert (report.embedded, report.reused, net.seen) == (6, 4, 6)
 
 
-def test_a_failure_before_the_first_shard_leaves_nothing(ten, tmp_path):
+def test_a_failure_before_the_first_part_leaves_nothing(ten, tmp_path):
     (ten.root / "0000.wav").write_bytes(b"")
     with pytest.raises(AudioError):
         embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
@@ -257,7 +225,6 @@ def test_running_out_of_memory_says_what_to_do(ten, tmp_path):
         ({"readouts": ["level", "level"]}, "named twice"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"workers": 0}, "workers must be"),
-        ({"shard_size": 2.5}, "shard_size must be"),
         ({"channel": "left"}, "channel must be"),
         ({"on_error": "ignore"}, "on_error must be"),
     ],
@@ -283,7 +250,7 @@ def test_a_second_run_on_the_same_output_is_refused(ten, tmp_path):
             return super().embed_many(waveforms, readouts)
 
     report = embed_clips(ten, Nested(), out)
-    assert f"another run (process {os.getpid()}) is writing it" in errors[0]
+    assert "another run is writing it" in errors[0]
     assert report.clips == 10
 
 

@@ -1,4 +1,4 @@
-"""A killed or interrupted run goes on where it was, and never with stale vectors."""
+"""A killed run goes on where it was, never with stale vectors; here and in an object store."""
 
 from __future__ import annotations
 
@@ -7,337 +7,256 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from small_clips import FakeNet, levels, make_clips, write_clip
+from object_store import ObjectStore, closed_port, object_server
+from shared_data import shared
+from small_clips import RATE, FakeNet, make_clips, write_clip
 
-from daco.data.clips import Clip, ClipTable
+from daco.backbones import load
+from daco.data.clips import ClipTable
+from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.embedding.embed import embed_clips, make_shards
+from daco.embedding import parts
+from daco.embedding.embed import embed_clips
+from daco.embedding.output import changes_since
+from daco.embedding.provenance import origin_of
 from daco.errors import AudioError, DataError
+from daco.files.remote import parse_location
+
+
+@pytest.fixture(scope="module")
+def server():
+    with object_server() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    monkeypatch.setattr(parts, "PART_SIZE", 4)
+
+
+class Here:
+    """A folder of this computer with the interface of `ObjectStore`."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def uri(self, key):
+        return str(self.root / key)
+
+    def put(self, key, content):
+        (self.root / key).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / key).write_bytes(content)
+
+    def put_tree(self, folder, key):
+        shutil.copytree(folder, self.root / key)
+        return self.uri(key)
+
+    def get(self, key):
+        return (self.root / key).read_bytes()
+
+    def keys(self, prefix):
+        found = self.root.rglob("*")
+        names = (path.relative_to(self.root).as_posix() for path in found if path.is_file())
+        return sorted(n for n in names if n.startswith(prefix) and not n.endswith(".lock"))
+
+    def delete(self, key):
+        (self.root / key).unlink()
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request, tmp_path):
+    """Where recordings and tables are."""
+    if request.param == "local":
+        (tmp_path / "there").mkdir()
+        return Here(tmp_path / "there")
+    return ObjectStore(*request.getfixturevalue("server"))
 
 
 @pytest.fixture
-def ten(tmp_path):
-    return make_clips(tmp_path / "clips", 10, lengths=(800, 1600, 1000))
+def clips(place, tmp_path):
+    table = make_clips(tmp_path / "clips", 10, lengths=(800, 1600, 1000))
+    return ClipTable(parse_location(place.put_tree(table.root, "clips")), table.clips)
 
 
 class Interrupted(FakeNet):
-    """Stops the run, as Ctrl-C does, after some clips."""
-
-    def __init__(self, after, **options):
-        super().__init__(**options)
-        self.after = after
+    """Stops the run, as Ctrl-C does, after eight clips."""
 
     def embed_many(self, waveforms, readouts):
-        if self.seen >= self.after:
+        if self.seen >= 8:
             raise KeyboardInterrupt
         return super().embed_many(waveforms, readouts)
 
 
-def interrupt(table, out, after=8, **options):
-    """Leave two finished shards of four clips and one begun."""
-    net = Interrupted(after)
-    with pytest.raises(KeyboardInterrupt):
-        embed_clips(table, net, out, shard_size=4, batch_size=1, **options)
-    assert not out.exists()
-
-
 @pytest.fixture
-def interrupted(ten, tmp_path):
-    out = tmp_path / "e.parquet"
-    interrupt(ten, out)
-    return ten, out
-
-
-def resumed(table, out, net=None, **options):
-    """How many clips were embedded again."""
-    net = net or FakeNet()
-    report = embed_clips(table, net, out, **{"shard_size": 4, "batch_size": 1} | options)
-    assert report.embedded == net.seen
-    assert report.embedded + report.reused == len(table)
-    return report.embedded
-
-
-def test_finished_work_is_reused_once(interrupted):
-    assert resumed(*interrupted) == 2
-    assert resumed(*interrupted) == 10
-
-
-def change_level(path):
-    write_clip(path, 0.99)
-
-
-def change_behind_the_times(path):
-    """Same size, same modification time: only ctime and the content tell."""
-    before = path.stat()
-    wave, rate = soundfile.read(path, dtype="float32")
-    soundfile.write(path, wave[::-1] * 0.5, rate, subtype="FLOAT")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-
-
-@pytest.mark.parametrize("change", [change_level, change_behind_the_times])
-def test_a_changed_recording_is_embedded_again(interrupted, change):
-    table, out = interrupted
-    change(table.root / "0001.wav")
-    assert resumed(table, out) == 4 + 2
-    level = np.abs(soundfile.read(table.root / "0001.wav")[0]).max()
-    assert EmbeddingTable.read(out).matrix()[1, 0] == pytest.approx(level, rel=1e-6)
-
-
-def test_a_recording_that_was_only_touched_or_copied_is_not(interrupted):
-    table, out = interrupted
-    (table.root / "0001.wav").touch()
-    shutil.copyfile(table.root / "0002.wav", table.root / "copy")
-    (table.root / "copy").replace(table.root / "0002.wav")
-    assert resumed(table, out) == 2
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"precision": "bf16"}, {"device": "cuda:1"}, {"name": "other"}, {"weights_sha256": "1" * 64}],
-)
-def test_another_network_embeds_everything_again(interrupted, change):
-    net = FakeNet()
-    vars(net).update(change)
-    assert resumed(*interrupted, net) == 10
-
-
-def test_weights_without_a_hash_are_never_taken_for_the_same(ten, tmp_path):
-    out = tmp_path / "e.parquet"
-    net = Interrupted(8, weights_sha256=None)
+def interrupted(clips, place):
+    """Two of three parts are finished."""
     with pytest.raises(KeyboardInterrupt):
-        embed_clips(ten, net, out, shard_size=4, batch_size=1)
-    assert resumed(ten, out, FakeNet(weights_sha256=None)) == 10
+        embed_clips(clips, Interrupted(), place.uri("e.parquet"), batch_size=1)
+    assert len(place.keys("e.parquet.parts/")) == 2
+    return clips
 
 
-@pytest.mark.parametrize(
-    ("options", "again"),
-    [
-        ({"readouts": ["length"]}, 10),
-        ({"channel": "mix"}, 10),
-        ({"shard_size": 5}, 10),
-        ({"batch_size": 3}, 2),
-        ({"workers": 5}, 2),
-        ({"on_error": "skip"}, 2),
-    ],
-)
-def test_settings_that_change_vectors_embed_everything_again(interrupted, options, again):
-    assert resumed(*interrupted, **options) == again
+def finish(clips, place, net=None, **options):
+    net = net or FakeNet()
+    report = embed_clips(clips, net, place.uri("e.parquet"), **options)
+    assert place.keys("e.parquet") == ["e.parquet"]
+    return report.reused, net.seen
 
 
-def test_another_version_of_daco_embeds_everything_again(interrupted, monkeypatch):
+def test_the_rest_is_embedded_and_the_bytes_are_those_of_one_run(interrupted, place, tmp_path):
+    embed_clips(interrupted, FakeNet(), tmp_path / "whole.parquet")
+    assert finish(interrupted, place, batch_size=3, workers=1) == (8, 2)
+    assert place.get("e.parquet") == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_parts_of_other_settings_are_not_used(interrupted, place):
+    assert finish(interrupted, place, readouts=["length"]) == (0, 10)
+
+
+def test_parts_of_another_network_are_not_used(interrupted, place):
+    assert finish(interrupted, place, FakeNet(weights_sha256="1" * 64)) == (0, 10)
+
+
+def test_parts_of_another_version_are_not_used(interrupted, place, monkeypatch):
     monkeypatch.setattr("daco.embedding.provenance.__version__", "99.0")
-    assert resumed(*interrupted) == 10
+    assert finish(interrupted, place) == (0, 10)
 
 
-def test_labels_that_came_later_are_in_the_table_without_new_vectors(interrupted):
-    table, out = interrupted
-    clips = tuple(Clip(clip.path, "pump", split="test", label=1) for clip in table)
-    assert resumed(ClipTable(table.root, clips), out) == 2
-    assert EmbeddingTable.read(out).select(machine="pump", label=1).matrix().shape == (10, 2)
+def test_weights_that_nobody_can_recognise_are_embedded_again(interrupted, place):
+    for _ in range(2):
+        net = FakeNet(weights_sha256=None)
+        assert finish(interrupted, place, net) == (0, 10)
 
 
-def test_other_clips_are_not_given_the_vectors_of_the_old_ones(interrupted):
-    table, out = interrupted
-    shifted = ClipTable(table.root, table.clips[1:])
-    assert resumed(shifted, out) == 9
-    np.testing.assert_allclose(EmbeddingTable.read(out).matrix()[:, 0], levels(10)[1:], rtol=1e-6)
+def test_a_recording_that_changed_is_embedded_again(interrupted, place, tmp_path):
+    write_clip(tmp_path / "new.wav", 0.125, samples=900)
+    place.put("clips/0005.wav", (tmp_path / "new.wav").read_bytes())
+    assert finish(interrupted, place) == (4, 6)
+    assert EmbeddingTable.read(place.uri("e.parquet")).matrix()[5, 0] == 0.125
 
 
-def test_a_damaged_shard_is_made_again(interrupted):
-    table, out = interrupted
-    shards = sorted(Path(f"{out}.shards").glob("*.arrow"))
-    assert len(shards) == 2
-    shards[0].write_bytes(shards[0].read_bytes()[:100])
-    shards[1].write_bytes(b"")
-    assert resumed(table, out) == 10
-
-
-def test_skips_are_kept_for_skip_and_tried_again_for_fail(ten, tmp_path):
-    (ten.root / "0001.wav").write_bytes(b"")
-    out = tmp_path / "e.parquet"
-    interrupt(ten, out, after=7, on_error="skip")
-    with pytest.raises(AudioError, match=r"0001\.wav"):
-        embed_clips(ten, FakeNet(), out, shard_size=4)
-    net = FakeNet()
-    report = embed_clips(ten, net, out, shard_size=4, on_error="skip")
-    assert (net.seen, report.embedded, report.reused) == (2, 2, 7)
-    assert report.skipped == (("0001.wav", "the file is empty."),)
-
-
-def test_a_missing_file_that_came_back_is_embedded(ten, tmp_path):
-    (ten.root / "0001.wav").rename(tmp_path / "away.wav")
-    out = tmp_path / "e.parquet"
-    interrupt(ten, out, after=7, on_error="skip")
-    (tmp_path / "away.wav").rename(ten.root / "0001.wav")
-    report = embed_clips(ten, FakeNet(), out, shard_size=4, on_error="skip")
-    assert (report.embedded, report.skipped) == (4 + 2, ())
-
-
-def test_a_missing_file_under_another_name_is_listed_by_its_new_name(ten, tmp_path):
-    (ten.root / "0001.wav").unlink()
-    out = tmp_path / "e.parquet"
-    interrupt(ten, out, after=7, on_error="skip")
-    clips = list(ten.clips)
-    clips[1] = Clip("elsewhere.wav", "fan")
-    renamed_table = ClipTable(ten.root, tuple(clips))
-    report = embed_clips(renamed_table, FakeNet(), out, shard_size=4, on_error="skip")
-    assert [path for path, _ in report.skipped] == ["elsewhere.wav"]
-
-
-def test_a_full_disk_keeps_the_finished_shards(ten, tmp_path, monkeypatch):
-    out = tmp_path / "e.parquet"
-    real, calls = os.fsync, []
-
-    def full_disk(handle):
-        calls.append(handle)
-        if len(calls) > 2:  # a shard is two: the file and its folder
-            raise OSError(28, "No space left on device")
-        real(handle)
-
-    monkeypatch.setattr("os.fsync", full_disk)
-    with pytest.raises(DataError, match=r"No space left on device\)\. Free some space"):
-        embed_clips(ten, FakeNet(), out, shard_size=4)
+def test_a_finished_table_is_recognised_without_reading_recordings(clips, place, monkeypatch):
+    net, out = FakeNet(), parse_location(place.uri("e.parquet"))
+    embed_clips(clips, net, out)
+    origin = origin_of(net, ["level"], 0)
+    monkeypatch.setattr("daco.embedding.output.sha256_of_file", None)
+    assert changes_since(clips, out, origin, skip=False) == ([], 0)
     monkeypatch.undo()
-    assert resumed(ten, out) == 6
+    assert changes_since(clips, out, origin, skip=False, verify=True) == ([], 0)
+    place.put("clips/0005.wav", b"RIFF")
+    (change,), _ = changes_since(clips, out, origin, skip=False)
+    assert change.startswith("the size or time of recordings")
+    (change,), _ = changes_since(clips, out, origin, skip=False, verify=True)
+    assert change == "the content of recordings (0005.wav)"
 
 
-def test_a_table_is_as_readable_as_any_other_file(ten, tmp_path):
-    embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
-    (tmp_path / "other").touch()
-    assert (tmp_path / "e.parquet").stat().st_mode == (tmp_path / "other").stat().st_mode
+def test_copies_with_other_times_are_the_same_to_verify(tmp_path):
+    table = make_clips(tmp_path / "clips", 3)
+    out, origin = tmp_path / "e.parquet", origin_of(FakeNet(), ["level"], 0)
+    embed_clips(table, FakeNet(), out)
+    os.utime(table.root / "0001.wav")
+    assert changes_since(table, out, origin, skip=False)[0]
+    assert changes_since(table, out, origin, skip=False, verify=True) == ([], 0)
 
 
-# --- kill -9 ---
+def test_what_is_no_table_of_ours_is_not_replaced(clips, place):
+    place.put("e.parquet", b"somebody else's")
+    with pytest.raises(DataError, match="was not written by this command"):
+        embed_clips(clips, FakeNet(), place.uri("e.parquet"))
+    assert place.get("e.parquet") == b"somebody else's"
 
-SLOW_RUN = """
-import os, signal, sys, threading, time
-from pathlib import Path
-import numpy as np
-from daco.backbones.protocol import Backbone
-from daco.data.clips import Clip, ClipTable
+
+def test_a_missing_recording_and_a_bad_one_are_skipped_and_listed(clips, place):
+    if isinstance(place, Here):
+        place.delete("clips/0001.wav")
+    else:
+        place.client.delete_object(Bucket=place.bucket, Key="clips/0001.wav")
+    place.put("clips/0002.wav", b"RIFF, but no more")
+    with pytest.raises(AudioError, match=r"0001.wav: cannot be opened \(No such file"):
+        embed_clips(clips, FakeNet(), place.uri("e.parquet"))
+    report = embed_clips(clips, FakeNet(), place.uri("e.parquet"), on_error="skip")
+    assert [path for path, _ in report.skipped] == ["0001.wav", "0002.wav"]
+    assert "clips" not in "".join(reason for _, reason in report.skipped)
+
+
+def test_real_recordings_in_a_store_give_the_bytes_of_a_local_run(server, tmp_path):
+    store, machine, here = ObjectStore(*server), shared("real", "audio", "bearing"), tmp_path / "b"
+    for split in ("train", "test"):
+        (here / split).mkdir(parents=True)
+        for path in sorted((machine / split).glob("*.flac"))[:6]:
+            shutil.copy(path, here / split)
+    net, out = load("logmel"), tmp_path / "e.parquet"
+    embed_clips(read_clips(here), net, out)
+    embed_clips(read_clips(store.put_tree(here, "b")), net, store.uri("e.parquet"))
+    there = EmbeddingTable.read(store.uri("e.parquet"))
+    assert (there.matrix() == EmbeddingTable.read(out).matrix()).all()
+    assert there.column("audio_sha256").tolist() == (
+        EmbeddingTable.read(out).column("audio_sha256").tolist()
+    )
+
+
+def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
+    table = make_clips(tmp_path / "clips", 3)
+    gone = f"?endpoint_override=127.0.0.1:{closed_port()}&scheme=http&region=us-east-1"
+    source = ClipTable(parse_location(f"s3://plant/clips{gone}"), table.clips)
+    with pytest.raises(DataError, match=r"plant cannot be reached"):
+        embed_clips(source, FakeNet(), tmp_path / "e.parquet", on_error="skip", workers=1)
+    assert not (tmp_path / "e.parquet").exists()
+
+
+KILLED = """
+import os, signal, sys
+from daco.backbones import load
+from daco.data.sources import read_clips
+from daco.embedding import parts
 from daco.embedding.embed import embed_clips
 
-class Slow(Backbone):
-    name, sample_rate, device, precision = "slow", 8000, "cpu", "fp32"
-    readouts, default_readout, weights_sha256 = ("start", "length"), "start", "0" * 64
+parts.PART_SIZE = 2
 
-    def embed_many(self, waveforms, readouts):
-        global batches
-        batches += 1
-        if batches == kill_after and not pause:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if batches == kill_after:
-            threading.Timer(pause, os.kill, (os.getpid(), signal.SIGKILL)).start()
-        print("batch", flush=True)
-        time.sleep(0.004)
-        length = np.full((len(waveforms), 1), waveforms.shape[1], np.float32)
-        return {"start": waveforms[:, :3], "length": length}
+def kill(done, total):
+    if done >= int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
 
-root, out = map(Path, sys.argv[1:3])
-batches, kill_after, pause = 0, int(sys.argv[3]), float(sys.argv[4])
-clips = tuple(Clip(p.name, "fan") for p in sorted(root.glob("*.wav")))
-report = embed_clips(ClipTable(root, clips), Slow(), out, shard_size=5, batch_size=2,
-                     readouts=["start", "length"], on_error="skip", workers=2)
-print("done", report.reused, flush=True)
+options = {"batch_size": 1, "progress": kill}
+embed_clips(read_clips(sys.argv[1]), load("logmel"), sys.argv[2], **options)
 """
 
 
-def slow_run(root, out, kill_after=0, pause=0.0):
-    """Run in a process of its own, killed in the batch of a number or some time after it began."""
-    command = [sys.executable, "-c", SLOW_RUN, str(root), str(out), str(kill_after), str(pause)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    return done.stdout.splitlines(), done.returncode
+@pytest.mark.parametrize("after", [1, 4, 7])
+def test_a_kill_costs_at_most_the_part_under_way(place, tmp_path, monkeypatch, after):
+    monkeypatch.setattr(parts, "PART_SIZE", 2)
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for index in range(8):
+        write_clip(folder / f"{index}.wav", 0.1 * (index + 1), samples=RATE)
+    source, out = place.put_tree(folder, "clips"), place.uri("e.parquet")
+    command = [sys.executable, "-c", KILLED, source, out, str(after)]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert "e.parquet" not in place.keys("e.parquet")
+    net = load("logmel")
+    report = embed_clips(read_clips(source), net, out)
+    assert report.reused >= (after - 1) // 2 * 2
+    embed_clips(read_clips(source), net, tmp_path / "whole.parquet")
+    assert place.get("e.parquet") == (tmp_path / "whole.parquet").read_bytes()
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kill")
-    make_clips(folder / "clips", 43, lengths=(800, 1600, 1000))
-    (folder / "clips" / "0017.wav").write_bytes(b"")
-    out = folder / "whole.parquet"
-    lines, code = slow_run(folder / "clips", out)
-    assert code == 0, lines
-    return folder, out.read_bytes(), lines.count("batch")
+def test_a_failed_write_leaves_what_was_finished(tmp_path, monkeypatch):
+    table = make_clips(tmp_path / "clips", 10)
+    real, written = parts.write_part, []
 
+    def full_at_the_third(path, content):
+        if len(written) == 2:
+            raise DataError("the disk is full")
+        written.append(path)
+        real(path, content)
 
-@settings(max_examples=4)
-@given(data=st.data())
-def test_killed_at_any_moment_and_resumed_gives_the_same_bytes(uninterrupted, data):
-    folder, expected, n_batches = uninterrupted
-    out = folder / "killed.parquet"
-    out.unlink(missing_ok=True)
-    for _ in range(data.draw(st.integers(1, 2), label="kills")):
-        after = data.draw(st.integers(1, n_batches), label="after batch")
-        pause = data.draw(st.floats(0, 0.03), label="pause")
-        slow_run(folder / "clips", out, after, pause)
-        # Whole or not there: never half a table.
-        assert not out.exists() or out.read_bytes() == expected
-    _, code = slow_run(folder / "clips", out)
-    assert code == 0
-    assert out.read_bytes() == expected
-    assert {each.name for each in folder.iterdir()} == {"clips", "whole.parquet", "killed.parquet"}
-
-
-def test_a_kill_loses_at_most_the_shard_in_flight(uninterrupted, tmp_path):
-    folder, expected, n_batches = uninterrupted
-    out = tmp_path / "e.parquet"
-    _, code = slow_run(folder / "clips", out, kill_after=n_batches - 1)
-    assert code == -signal.SIGKILL
-    shards = list(Path(f"{out}.shards").glob("*.arrow"))
-    again, code = slow_run(folder / "clips", out)
-    assert code == 0
-    finished = 5 * (43 // 5) - 1  # without the skipped clip: all but the last, short shard
-    assert len(shards) >= 43 // 5 - 1
-    assert int(again[-1].split()[1]) >= finished - 5
-    assert out.read_bytes() == expected
-
-
-class Elsewhere:
-    """An engine that knows whether it was let go."""
-
-    device = "cpu"
-    connected = False
-
-    def shards(self, job, table, spans):
-        self.connected = True
-        try:
-            for start, stop in spans:
-                part = ClipTable(table.root, table.clips[start:stop])
-                (shard,) = make_shards(job, FakeNet(), part, [(0, len(part))])
-                yield replace(shard, start=start, stop=stop)
-        finally:
-            self.connected = False
-
-
-def test_a_run_begun_here_goes_on_elsewhere(interrupted):
-    table, out = interrupted
-    report = embed_clips(table, FakeNet(), out, shard_size=4, engine=Elsewhere())
-    assert (report.reused, report.embedded) == (8, 2)
-
-
-def test_an_error_here_lets_the_engine_go_while_somebody_holds_the_error(ten, tmp_path):
-    """A notebook keeps the last one: the same call again would find a connection there already."""
-    engine, seen = Elsewhere(), []
-
-    def interrupt_it(done, total):
-        if done:
-            seen.append(engine.connected)
-            raise KeyboardInterrupt
-
-    out = tmp_path / "e.parquet"
-    with pytest.raises(KeyboardInterrupt) as held:
-        embed_clips(ten, FakeNet(), out, shard_size=4, engine=engine, progress=interrupt_it)
-    assert held.traceback
-    assert seen == [True]
-    assert not engine.connected
-    report = embed_clips(ten, FakeNet(), out, shard_size=4, engine=engine)
-    assert (report.reused, report.embedded) == (4, 6)
+    monkeypatch.setattr("daco.embedding.embed.write_part", full_at_the_third)
+    with pytest.raises(DataError, match="disk is full"):
+        embed_clips(table, FakeNet(), tmp_path / "e.parquet")
+    assert all(Path(path).exists() for path in written)
+    monkeypatch.undo()
+    monkeypatch.setattr(parts, "PART_SIZE", 4)
+    assert embed_clips(table, FakeNet(), tmp_path / "e.parquet").reused == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,18 +11,20 @@ import soundfile
 from small_clips import RATE, FakeNet
 
 from daco.audio.decode import Decoder
+from daco.audio.formats import DEFAULT_LIMITS
 from daco.backbones import load
 from daco.backbones.logmel import BLEND_VIEWS, LogMel
 from daco.backbones.several import Networks
 from daco.data.clips import Clip, ClipTable
-from daco.data.lazy_table import open_table
+from daco.data.stored import open_table
 from daco.data.table import EmbeddingTable
-from daco.embedding.cluster import Embedder, RayEmbedding, Recipe
-from daco.embedding.embed import embed_clips
+from daco.embedding.batches import Job, embed_part
+from daco.embedding.embed import Recipe, _on_worker, embed_clips, worker_device
 from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
 from daco.embedding.output import changes_since
-from daco.embedding.provenance import check_readouts, origin_of
-from daco.errors import DacoError, DataError, InputError, ModelError
+from daco.embedding.parts import fingerprints, plan_parts
+from daco.embedding.provenance import check_readouts, origin_of, settings_of
+from daco.errors import DataError, InputError, ModelError
 
 VIEWS = ("fake", "fake-length", "mod", "env", "cep")
 
@@ -99,22 +102,6 @@ def test_a_recording_is_decoded_once(tmp_path, clips, monkeypatch):
     monkeypatch.setattr(Decoder, "decode", counted)
     embedded(clips, both(), tmp_path / "e.parquet")
     assert sorted(decoded) == sorted(clips.paths())
-
-
-def test_an_interrupted_run_of_views_goes_on_and_writes_the_same_bytes(tmp_path, clips):
-    whole = tmp_path / "whole.parquet"
-    embed_clips(clips, both(), whole, shard_size=2)
-    out = tmp_path / "e.parquet"
-
-    def interrupt(done, total):
-        if done == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        embed_clips(clips, both(), out, shard_size=2, progress=interrupt)
-    report = embed_clips(clips, both(), out, shard_size=2)
-    assert report.reused >= 2
-    assert out.read_bytes() == whole.read_bytes()
 
 
 def test_a_clip_too_short_for_one_network_is_left_out_of_all(tmp_path):
@@ -261,26 +248,30 @@ def test_vectors_of_ones_own_have_no_frontend():
 # ------------------------------------------------------------------------------ a cluster's worker
 
 
-def test_a_worker_of_a_cluster_makes_the_shard_of_all_views(tmp_path, clips, monkeypatch):
-    net = both()
-    engine = RayEmbedding(net)
-    assert engine._recipe.backbone == "fake+logmel"
-    assert engine._recipe.weights_sha256 == ("0" * 64, None)
-    monkeypatch.setattr("daco.embedding.cluster.load", lambda *_: both())
-    worker = Embedder(engine._recipe)
-
-    class Here:
-        device = "cpu"
-
-        def shards(self, job, table, spans):
-            for start, stop in spans:
-                part = ClipTable(table.root, table.clips[start:stop])
-                shard = worker.embed(job, part)
-                assert not isinstance(shard, DacoError), shard
-                yield shard.__class__(**{**vars(shard), "start": start, "stop": stop})
-
-    embed_clips(clips, net, tmp_path / "ray.parquet", engine=Here(), shard_size=2)
-    embed_clips(clips, net, tmp_path / "local.parquet", shard_size=2)
-    assert (tmp_path / "ray.parquet").read_bytes() == (tmp_path / "local.parquet").read_bytes()
-    other = Embedder(Recipe("fake+logmel", weights_sha256=("1" * 64, None)))
-    assert "weights of fake" in str(other.embed(None, clips))
+def test_a_worker_of_a_cluster_makes_the_part_of_all_views(clips, monkeypatch):
+    monkeypatch.setattr("daco.embedding.embed.load", lambda *_: both())
+    net, names = both(), check_readouts(both(), None)
+    settings = settings_of(net, names, 0, DEFAULT_LIMITS, "cpu")
+    (part,) = plan_parts(clips, fingerprints(clips), settings)
+    job = Job(
+        readouts=names,
+        channel=0,
+        limits=DEFAULT_LIMITS,
+        batch_size=2,
+        workers=1,
+        skip=False,
+        settings=settings,
+    )
+    content = _on_worker(Recipe("fake+logmel", None, "cpu", "fp32"), job, clips.root, part)
+    assert content.equals(embed_part(job, net, clips.root, part))
+    with pytest.raises(DataError, match="other weights of fake"):
+        _on_worker(
+            Recipe("fake+logmel", None, "cpu", "fp32"),
+            replace(job, settings="other"),
+            clips.root,
+            part,
+        )
+    with pytest.raises(InputError, match="Ray gives every worker a GPU of its own"):
+        worker_device(net, "cuda:1")
+    with pytest.raises(InputError, match="in memory only"):
+        worker_device(FakeNet(None), "cpu")
