@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 # Compiled modules are kept: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo paper test fuzz lint format docs dist bench clean
+.PHONY: demo paper test lowest fuzz lint format docs dist bench clean
 
 demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
@@ -27,6 +27,17 @@ test: $(READY)  ## the whole suite
 	$(BIN)/python -m pytest -n $$workers --dist worksteal -m "not cluster" || failed=1; \
 	$(BIN)/python -m pytest tests/e2e -n 2 --dist loadfile -m cluster || failed=1; \
 	exit $$failed
+
+# The lowest versions that pyproject.toml admits, with today's test tools.
+LOWEST := .venv-lowest
+CORE := compute data audio method evaluation embedding detector
+
+lowest:  ## tests of the core with the lowest versions of its dependencies
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install -q uv
+	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) --resolution lowest-direct -e .
+	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) pytest pytest-xdist pytest-timeout hypothesis
+	$(LOWEST)/bin/python -m pytest -q -n auto -o filterwarnings= -m "not cluster" $(CORE:%=tests/unit/%)
 
 fuzz: $(READY)  ## random inputs that the suite does not try, for FUZZ_SECONDS (600)
 	$(BIN)/python tests/fuzz/explore.py
@@ -73,5 +84,5 @@ $(VENV)/.dist: constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build docs/_build daco-demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) build docs/_build daco-demo dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src reproduction tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -19,14 +19,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import soundfile
 
 from daco.audio.decode import read_audio
 from daco.backbones import load
 from daco.data.clips import Clip, ClipTable
+from daco.data.parquet import vector_array
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
-from daco.embedding.shards import Recording, Shard, hash_recording, write_shard
+from daco.embedding.output import changes_since
+from daco.embedding.parts import write_part
+from daco.embedding.provenance import origin_of
+from daco.files.hashing import sha256_of_file
 
 SECONDS, RATE = 10, 16_000
 
@@ -73,7 +78,7 @@ def bench_sound(count: int, repeats: int) -> None:
             net.embed(waves)
             kind = suffix[1:]
             show(
-                f"{kind}: hash", best(lambda p=paths: list(map(hash_recording, p)), repeats), count
+                f"{kind}: hash", best(lambda p=paths: list(map(sha256_of_file, p)), repeats), count
             )
             show(
                 f"{kind}: decode",
@@ -88,6 +93,14 @@ def bench_sound(count: int, repeats: int) -> None:
                     lambda t=table, o=out, w=workers: embed_clips(t, net, o, workers=w), repeats
                 )
                 show(f"{kind}: embed_clips, {workers} worker(s)", times, count)
+            for verify in (False, True):
+                times = best(
+                    lambda t=table, o=out, v=verify: changes_since(
+                        t, o, origin_of(net, ["mod"], 0), skip=False, verify=v
+                    ),
+                    repeats,
+                )
+                show(f"{kind}: finished table, verify={verify}", times, count)
 
 
 def bench_parquet(repeats: int, rows: int = 20_000, dim: int = 768) -> None:
@@ -103,12 +116,9 @@ def bench_parquet(repeats: int, rows: int = 20_000, dim: int = 768) -> None:
         )
         cpu, wall = best(lambda: EmbeddingTable.read(path), repeats)
         print(f"read, with all checks: {cpu:.2f} s CPU, {wall:.2f} s wall")
-        recordings = [Recording(1, 1, 1, "0" * 64)] * 256
-        paths, qualities, reasons = ["a.wav"] * 256, ["{}"] * 256, [None] * 256
-        vectors = {"mean": matrix[:256]}
-        shard = Shard(0, 256, paths, recordings, qualities, reasons, vectors, "")
-        cpu, wall = best(lambda: write_shard(Path(name), shard), repeats)
-        print(f"one shard of 256 x {dim}, with fsync: {1e3 * cpu:.1f} ms CPU, {1e3 * wall:.1f} ms")
+        part = pa.table({"quality": ["{}"] * 256, "embedding": vector_array(matrix[:256])})
+        cpu, wall = best(lambda: write_part(Path(name) / "part.arrow", part), repeats)
+        print(f"one part of 256 x {dim}, with fsync: {1e3 * cpu:.1f} ms CPU, {1e3 * wall:.1f} ms")
 
 
 def main() -> None:

@@ -37,9 +37,6 @@ class NoNetwork(Backbone):
         return {name: np.zeros((len(waveforms), 768), np.float32) for name in readouts}
 
 
-NoNetwork.__module__ = "daco.backbones.none"  # is given 16-bit clips like the real ones
-
-
 def make_clips(folder: Path, waves: np.ndarray, count: int) -> ClipTable:
     names = [f"{index:05d}.wav" for index in range(count)]
     for index, name in enumerate(names):
@@ -69,7 +66,6 @@ def from_files(table: ClipTable, net: Backbone, batch_size: int, workers: int) -
             table.root / "out.parquet",
             batch_size=batch_size,
             workers=workers,
-            shard_size=1024,
         )
         taken.append((time.perf_counter() - wall, time.process_time() - cpu))
     return tuple(seconds / len(table) for seconds in min(taken))

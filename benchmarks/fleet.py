@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
 import numpy as np
+import pandas as pd
 import soundfile
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "helpers"))
@@ -38,16 +40,14 @@ from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.backbones import load
-from daco.compute.processes import worker_pool
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
-from daco.embedding.cluster import RayEmbedding
+from daco.embedding import parts
 from daco.embedding.embed import embed_clips
 from daco.experiments.inputs import DomainNames, read_table
 from daco.experiments.machine import Settings
 from daco.experiments.machine_data import machines_of
-from daco.experiments.study import study
-from daco.experiments.work import Work
+from daco.experiments.study import score_machines, study
 from daco.method.criterion import PAPER_SPLITS
 
 NODE = {"num_cpus": 1, "object_store_memory": 200 * 2**20}
@@ -77,7 +77,12 @@ def place(engine: str, workers: int) -> Iterator[dict[str, Any]]:
         yield {"engine": "local", "workers": workers}
         return
     with cluster(workers) as address:
-        yield {"engine": "ray", "address": address, "workers": None}
+        os.environ["RAY_ADDRESS"] = address
+        try:
+            yield {"engine": "ray", "workers": None}
+        finally:
+            import_module("ray").shutdown()
+            del os.environ["RAY_ADDRESS"]
 
 
 def measure(
@@ -133,12 +138,11 @@ def bench_grid(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> N
     for count in counts:
         machines = machines_of(read_table(path), "dev", names)[:count]
 
-        def grid(machines: Any = machines, **options: Any) -> Any:
-            with worker_pool(**options) as pool:
-                found = Work(settings, pool, None, None, []).score(machines)
-            return [(each.clips, each.criteria) for each in found.values()]
+        def grid(machines: Any = machines, workers: int = 1, engine: str = "local") -> Any:
+            found = score_machines(machines, settings, workers, engine)
+            return pd.concat([each.clips for each in found.values()])
 
-        measure(f"grid, {count} machines", count, workers, grid, lambda a, b: a == b)
+        measure(f"grid, {count} machines", count, workers, grid, lambda a, b: a.equals(b))
 
 
 def bench_study(folder: Path, counts: Sequence[int], workers: Sequence[int]) -> None:
@@ -173,16 +177,12 @@ def bench_embedding(
         import torch
 
         torch.set_num_threads(1)
-    size = max(1, min(256, len(table) // 16))
+    parts.PART_SIZE = max(1, min(256, len(table) // 16))
 
-    def embed(engine: str, workers: int | None, address: str | None = None) -> bytes:
+    def embed(engine: str, workers: int | None) -> bytes:
         out = folder / "e.parquet"
         out.unlink(missing_ok=True)
-        if engine == "ray":
-            there = RayEmbedding(net, weights=weights, address=address)
-            embed_clips(table, net, out, engine=there, shard_size=size)
-        else:
-            embed_clips(table, net, out, workers=workers, shard_size=size)
+        embed_clips(table, net, out, workers=workers, engine=engine, weights=weights)
         return out.read_bytes()
 
     # Local threads only read recordings: one network, one thread.
@@ -202,12 +202,11 @@ def bench_gpu(folder: Path, clips: Path, weights: Path) -> None:
         for engine in ("local", "ray"):
             out = folder / f"{engine}{turn}.parquet"
             with cluster(1, num_cpus=8, num_gpus=1) as address:
-                there = RayEmbedding(
-                    driver, weights=weights, device="cuda", address=address, threads=6
-                )
+                os.environ["RAY_ADDRESS"] = address
                 started = time.perf_counter()
                 if engine == "ray":
-                    embed_clips(table, driver, out, engine=there, batch_size=128)
+                    there = {"engine": "ray", "weights": weights, "device": "cuda"}
+                    embed_clips(table, driver, out, batch_size=128, **there)
                 else:
                     embed_clips(table, here, out, workers=6, batch_size=128)
                 spent = time.perf_counter() - started

@@ -1,7 +1,7 @@
 """Load on ``daco serve``: a real process on loopback, and a generator in a process of its own.
 
-``python benchmarks/service.py`` serves one `logmel` model of 1,000 normals and sends 10 s clips of
-320 KB (16 kHz, PCM16):
+``python benchmarks/service.py`` serves one model as ``daco fit`` makes it by default (four views,
+no network) of 200 normals and sends 10 s clips of 320 KB (16 kHz, PCM16):
 
 - *paced*: clips at a fixed rate, whether or not earlier ones were answered; latency counts from
   the moment a clip was due, so that a stalled service cannot hide behind a stalled generator;
@@ -70,20 +70,13 @@ def clip(rng: np.random.Generator) -> np.ndarray:
 
 
 def make_model(path: Path, normals: int) -> None:
-    from daco.detector.model import MachineModel
-    from daco.embedding.frontend import Frontend, Listener
-
+    """The model that ``daco fit`` makes by default of so many recordings."""
     rng = np.random.default_rng(0)
-    frontend = Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None, float(SECONDS))
-    listener = Listener(frontend)
-    X = np.concatenate(
-        [
-            listener.embed_waveform(clip(rng).astype(np.float32), RATE).embeddings
-            for _ in range(normals)
-        ]
-    )
-    domains = ["target" if row % 100 == 0 else "source" for row in range(normals)]
-    MachineModel.fit(X, domains, machine=MACHINE, frontend=frontend).save(path)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(normals):
+            (Path(folder) / f"normal_{number:04}.wav").write_bytes(wav(clip(rng)))
+        command = [sys.executable, "-m", "daco.cli", "fit", folder, "--out", str(path)]
+        subprocess.run(command, check=True, capture_output=True)
 
 
 def requests() -> list[bytes]:
@@ -181,10 +174,12 @@ class Service:
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         command = [sys.executable, "-m", "daco.cli", "serve", str(folder / "models")]
-        command += ["--db", f"sqlite:///{folder}/daco.db", "--port", "0"]
-        command += ["--clips", str(folder / "clips"), *options]
+        command += ["--database", f"sqlite:///{folder}/daco.db", "--address", "127.0.0.1:0"]
+        command += options
         self.log = (folder / "log").open("w+", encoding="utf-8")
-        self.process = subprocess.Popen(command, stderr=self.log, stdout=self.log, cwd=folder)
+        self.process = subprocess.Popen(
+            command, stderr=self.log, stdout=self.log, cwd=folder, start_new_session=True
+        )
         self.port = self._port()
 
     def _port(self) -> int:
@@ -207,9 +202,22 @@ class Service:
                 rollup = (folder / "smaps_rollup").read_text("utf-8")
             except OSError:
                 continue
-            if "daco" in (folder / "cmdline").read_text("utf-8"):
-                total += int(re.search(r"^Pss:\s+(\d+)", rollup, re.M)[1])
+            total += int(re.search(r"^Pss:\s+(\d+)", rollup, re.M)[1])
         return total / 1024
+
+    def cpu_seconds(self) -> float:
+        """Processor time of all its processes; other work on the computer does not change it."""
+        ticks = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                stat = (folder / "stat").read_text("utf-8").rsplit(")", 1)[1].split()
+                command = (folder / "cmdline").read_text("utf-8")
+            except OSError:
+                continue
+            is_ours = int(stat[2]) == os.getpgid(self.process.pid)
+            if is_ours and ("daco.cli" in command or "forkserver" in command):
+                ticks += int(stat[11]) + int(stat[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def rows(self) -> list[int]:
         """Ids of all stored clips."""
@@ -265,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rate", type=float, default=40)
-    parser.add_argument("--normals", type=int, default=1000)
+    parser.add_argument("--normals", type=int, default=200)
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="daco-bench-"))
     (folder / "models").mkdir()
@@ -284,12 +292,17 @@ def main() -> None:
         ("flat out, 4 connections", "flat_out", seconds / 3, 4),
         ("overload, 64 connections", "flat_out", seconds / 3, 64),
     ):
-        before = set(service.rows())
+        before, cpu = set(service.rows()), service.cpu_seconds()
         moments = (length / 6, length) if kind == "paced" else (length,)
         answers, memory = load(service, kind, length, intensity, moments)
         print(row(name, answers, length), flush=True)
         megabytes = ", ".join(f"{each:.0f}" for each in memory)
-        notes.append(f"{name}: {count(service, answers, before)}; memory {megabytes} MiB")
+        scored = sum(each.status == 200 for each in answers)
+        cpu = 1e3 * (service.cpu_seconds() - cpu) / max(1, scored)
+        notes.append(
+            f"{name}: {count(service, answers, before)}; memory {megabytes} MiB; "
+            f"{cpu:.1f} ms of processor time per clip"
+        )
         if any(each.status == 503 and not each.retry_after for each in answers):
             notes.append(f"{name}: a 503 without Retry-After")
     before = set(service.rows())

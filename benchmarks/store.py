@@ -23,7 +23,8 @@ import numpy as np
 from postgres import postgres_server
 
 from daco.detector.verdict import Verdict
-from daco.monitoring.store import EVENTS, NewClip, Store
+from daco.monitoring.store import NewClip, Store
+from daco.monitoring.store.retention import prune
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BATCH = 1000
@@ -37,7 +38,8 @@ def new_clip(number: int, alarm: bool, machine: str = "press") -> NewClip:
         score=1.0 + (number % 997) / 997,
         p_value=0.5,
         threshold=2.0,
-        alarm=alarm,
+        oddness=0.301,
+        anomalous=alarm,
         domain_weights={"source": 0.123456789, "target": 0.876543211},
         nearest=f"section_00_source_train_normal_{number % 990:04d}_strength_1.wav",
         nearest_distance=0.123456789,
@@ -71,7 +73,7 @@ def timed(function: Callable[[], object], repeats: int = 30) -> str:
 
 def measure(name: str, url: str, clips: int, size: Callable[[], int]) -> None:
     rng = np.random.default_rng(0)
-    with Store.open(url, events=EVENTS) as store:
+    with Store.open(url, receivers=lambda machine, kind: ["webhook"]) as store:
         singles = [new_clip(i, False, "fan") for i in range(1000)]
         print(
             f"{name}: add, one transaction each, with messages",
@@ -107,6 +109,9 @@ def measure(name: str, url: str, clips: int, size: Callable[[], int]) -> None:
             "machines": store.machines_summary,
             "newest 100 alarms": lambda: store.alarms("press", limit=100),
             "open alarms": lambda: store.alarms(open_only=True),
+            "all days": lambda: store.trend("press", "day"),
+            "all hours": lambda: store.trend("press", "hour"),
+            "nothing new": lambda: store.changes(store.changes().last),
         }.items():
             print(f"{name}: {what}", timed(query), sep=" | ")
         start = time.perf_counter()
@@ -115,7 +120,8 @@ def measure(name: str, url: str, clips: int, size: Callable[[], int]) -> None:
         print(f"{name}: all {known:,} sources", f"{time.perf_counter() - start:.1f} s", sep=" | ")
         print(f"{name}: size", f"{size() / clips:.0f} bytes/clip", sep=" | ")
         start = time.perf_counter()
-        pruned = store.prune(keep_days=9 * clips / 86400, now=now).clips
+        keep = timedelta(days=9 * clips / 86400)
+        pruned = prune(store.database, lambda machine: keep, now=now).clips
         print(f"{name}: prune {pruned:,}", f"{time.perf_counter() - start:.1f} s", sep=" | ")
 
 

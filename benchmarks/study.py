@@ -85,9 +85,9 @@ def main() -> None:
                 out = folder / f"run{i}-{splits}"
                 rows.append((splits, *one_run(folder, out, splits), products))
     print(f"{DEV + EVAL} machines x 51 configurations, {DIM}-d, {os.cpu_count()} cores")
-    print("splits    read   score  choose  decide  report   in all      CPU | products, CPU  ratio")
+    print("splits    read   score  choose   write  report   in all      CPU | products, CPU  ratio")
     for splits, times, total, cpu, products in rows:
-        stages = ("read", "score", "choose", "decide", "report")
+        stages = ("read", "score", "choose", "write", "report")
         cells = " ".join(f"{times.get(stage, 0.0):5.1f} s" for stage in stages)
         print(
             f"{splits:6} {cells} {total:6.1f} s {cpu:6.1f} s | {products:11.2f} s "

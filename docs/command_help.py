@@ -17,7 +17,8 @@ def help_texts() -> dict[str, str]:
     group: Any = typer.main.get_command(app)
     parent = group.context_class(group, info_name="daco")
     texts = {}
-    for name, command in sorted(group.commands.items()):
+    for name in sorted(group.list_commands(parent)):
+        command = group.get_command(parent, name)
         context = command.context_class(
             command, parent=parent, info_name=name, max_content_width=80
         )

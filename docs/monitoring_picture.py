@@ -27,7 +27,7 @@ PICTURES: dict[Literal["light", "dark"], str] = {
     "light": "monitoring.png",
     "dark": "monitoring-dark.png",
 }
-DATABASE = "sqlite:///models/daco.db"
+DATABASE = "sqlite:///daco.db"
 
 
 def photograph(address: str) -> None:
@@ -38,7 +38,7 @@ def photograph(address: str) -> None:
         )
         for scheme, name in PICTURES.items():
             picture = DOCS / "_static" / name
-            page = browser.new_page(viewport={"width": 900, "height": 1506}, color_scheme=scheme)
+            page = browser.new_page(viewport={"width": 900, "height": 1720}, color_scheme=scheme)
             page.goto(address)
             page.wait_for_load_state("networkidle")
             page.wait_for_timeout(1000)
@@ -49,13 +49,16 @@ def photograph(address: str) -> None:
 
 
 def spread(url: str) -> int:
-    """Set ten minutes between clips, as in a plant, and return the number of the last clip."""
+    """Set ten minutes between clips, as in a plant, and return the last anomalous clip."""
     with Store.open(url) as store, store.database.writing() as connection:
         ids = list(connection.scalars(select(clips.c.id).order_by(clips.c.id)))
         for place, number in enumerate(reversed(ids)):
             when = datetime.now(UTC) - timedelta(minutes=10 * place)
-            connection.execute(update(clips).where(clips.c.id == number).values(received_at=when))
-    return int(ids[-1])
+            connection.execute(
+                update(clips).where(clips.c.id == number).values(time=when, received_at=when)
+            )
+        anomalous = select(clips.c.id).where(clips.c.anomalous).order_by(clips.c.id.desc())
+        return int(connection.scalars(anomalous.limit(1)).one())
 
 
 def main() -> None:
@@ -66,7 +69,7 @@ def main() -> None:
         for block, _ in zip(blocks, run_blocks(blocks), strict=True):
             if "daco watch" in block.code:
                 last = spread(DATABASE)
-            if "daco serve" in block.code:
+            if "daco serve --address" in block.code:
                 photograph(f"http://127.0.0.1:{os.environ['PORT']}/#/machines/motor/clips/{last}")
                 return
 

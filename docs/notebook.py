@@ -29,6 +29,7 @@ import contextlib
 import importlib.util
 import io
 import os
+import random
 import re
 import shlex
 import shutil
@@ -262,8 +263,11 @@ def _run_sh(code: str, background: contextlib.ExitStack) -> str:
 @contextlib.contextmanager
 def _free_port() -> Iterator[None]:
     """A port in the environment that nothing uses: the page's own number may be taken."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    port = 0
+    while not port:  # below those that the system gives to whoever asks for any port
+        candidate = random.SystemRandom().randrange(10_000, 30_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", candidate)):
+            port = candidate
     before = os.environ.get("PORT")
     os.environ["PORT"] = str(port)
     try:

@@ -26,6 +26,8 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
+collect_ignore_glob = ["golden/*/make.py"]  # they import packages that the project does not use
+
 
 @pytest.fixture(autouse=True)
 def _no_width(monkeypatch):
@@ -41,3 +43,16 @@ def pytest_runtest_makereport(item, call):
     if skipped and str(report.longrepr[2]).endswith(shared_data.WHERE):
         report.longrepr = (shared_data.__file__, 1, report.longrepr[2])
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """Fail a run that skips more tests than ``$DACO_MOST_SKIPPED``, where that is set."""
+    most = os.environ.get("DACO_MOST_SKIPPED")
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if most is None or reporter is None or hasattr(session.config, "workerinput"):
+        return
+    skipped = len(reporter.stats.get("skipped", []))
+    if skipped > int(most):
+        reporter.write_line(f"\n{skipped} tests were skipped; at most {most} may be.", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -68,6 +68,16 @@ def suggestion(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return "" if near is None else f" Did you mean {near!r}?"
 
 
+def spreadsheet_safe(cell: object) -> object:
+    """A cell for a CSV file: text that a spreadsheet would run as a formula gets an apostrophe.
+
+    >>> spreadsheet_safe("=1+1"), spreadsheet_safe("fan"), spreadsheet_safe(-2.5)
+    ("'=1+1", 'fan', -2.5)
+    """
+    risky = isinstance(cell, str) and cell.lstrip("'").startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{cell}" if risky else cell
+
+
 _CAPTION = "text-align: left; white-space: nowrap"  # a narrow table would break it word by word
 
 

@@ -343,8 +343,7 @@ def tiny(**options) -> Network:
     )
 
 
-def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
-    samples = np.array([[-32768, 0, 16384, 8192]], np.int16)
+def test_waveforms_may_be_floats_of_numpy_or_torch():
     expected = np.array([[-1.0, 0.0, 0.5, 0.25]], np.float32)
     frozen = expected.copy()
     frozen.flags.writeable = False
@@ -355,9 +354,6 @@ def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
         expected.astype(">f4"),
         expected.tolist(),
         torch.from_numpy(expected),
-        samples,
-        samples.astype(">i2"),
-        torch.from_numpy(samples),
     ):
         embedding = tiny().embed(given)
         assert embedding.dtype == np.float32
@@ -369,8 +365,8 @@ def test_waveforms_may_be_numpy_or_torch_float_or_sixteen_bit():
     [
         (np.zeros(8, np.float32), {}, "2-D"),
         (np.zeros((0, 8), np.float32), {}, "at least one clip"),
-        (np.zeros((1, 8), np.int64), {}, "float32 or int16"),
-        (np.array([["a"]]), {}, "float32 or int16"),
+        (np.zeros((1, 8), np.int16), {}, "divide 16-bit samples by 32768"),
+        (np.array([["a"]]), {}, "must be floats"),
         (np.zeros((1, 8), np.float32), {"device": "nowhere"}, "Use device='cpu'"),
     ],
 )

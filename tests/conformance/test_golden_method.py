@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from golden_machines import MACHINES, Machine, scaled_error
+from golden_machines import MACHINES, golden_machine, scaled_error
 from tolerances import of_distances
 
 import daco
@@ -20,45 +20,45 @@ def name(request):
 
 @pytest.fixture(scope="module", params=[np.float32, np.float64], ids=["f32", "f64"])
 def machine(name, request):
-    return Machine(name, request.param)
+    return golden_machine(name, request.param)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def machine32(name):
-    return Machine(name, np.float32)
+    return golden_machine(name, np.float32)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def machine64(name):
-    return Machine(name, np.float64)
+    return golden_machine(name, np.float64)
 
 
 def test_grid_has_the_published_names_in_order(machine):
     assert [config.name for config in daco.paper_grid()] == machine.names
 
 
-def test_scores(machine):
-    got = machine.bank().score(machine.X_test, machine.names).T
-    assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
-
-
-def test_metrics(machine):
-    scores = machine.bank().score(machine.X_test, machine.names)
+def test_scores_and_metrics(machine):
+    scores = machine.bank.score(machine.X_test, machine.names)
+    error = scaled_error(scores.T, machine["scores"], machine.names)
+    assert error.max() < machine.score_tolerance
     got = grid_metrics(scores, machine.labels, machine.test_domains).values
     # A single swap of two clips that differ by rounding moves an AUC by 1/(n_d * n_a) at most.
     tolerance = machine.tolerance("metrics", 1e-9 if machine.prefix else 1e-3)
     np.testing.assert_allclose(got, machine["metrics"], atol=tolerance)
+    assert machine.bank.separability() == pytest.approx(float(machine.golden["separability"]))
 
 
-def test_criterion_of_every_split(machine):
-    balance = machine.bank().exact_balance(machine.names, n_splits=10, seed=0)
+def test_criterion_and_uniformity_of_every_split(machine):
+    balance = machine.bank.exact_balance(machine.names, 10, seed=0, with_uniformity=True)
     machine.assert_same_splits(balance)
+    tolerance = machine.tolerance("uniform_ks", 1e-6)  # NaN: not conformal
+    np.testing.assert_allclose(balance.uniformity, machine["uniform_ks"], atol=tolerance)
 
 
 @pytest.mark.parametrize("small", [name for name in MACHINES if name.startswith("small")])
 def test_criterion_with_another_seed_and_number_of_splits(small):
-    machine = Machine(small, np.float32)
-    got = machine.bank().balance(machine.names, n_splits=5, seed=7)
+    machine = golden_machine(small, np.float32)
+    got = machine.bank.balance(machine.names, n_splits=5, seed=7)
     np.testing.assert_allclose(got, machine.golden["balance_ks_seed7_S5"], atol=1e-3)
 
 
@@ -72,28 +72,22 @@ def test_splits_are_the_published_ones(machine):
     assert (got == expected).all()
 
 
-def test_uniformity(machine):
-    _, got = machine.bank().balance_and_uniformity(machine.names, n_splits=10)
-    tolerance = machine.tolerance("uniform_ks", 1e-6)
-    np.testing.assert_allclose(got, machine["uniform_ks"], atol=tolerance)  # NaN: not conformal
-
-
 def test_leave_one_out_scores(machine32):
     machine = machine32
     for row, k in enumerate((1, 2, 4)):
-        got = machine.bank().leave_one_out(f"raw-k{k}")[:, 0]
+        got = machine.bank.leave_one_out(f"raw-k{k}")[:, 0]
         tolerance = of_distances(machine.X.shape[1])
         np.testing.assert_allclose(got, machine.golden["loo_knn"][row], atol=tolerance)
     kinds = ["ldn-ratio-K1", "ldn-ratio-K16", "ldn-diff-K1", "ldn-diff-K16"]
     for row, config in enumerate(kinds):
-        got = machine.bank().leave_one_out(config)[:, 0]
+        got = machine.bank.leave_one_out(config)[:, 0]
         expected = machine.golden["loo_ldn"][row]
         assert np.abs(got - expected).max() < 1e-4 * max(expected.std(), 1)
 
 
 def test_domain_weights(machine32):
     machine = machine32
-    bank = machine.bank()
+    bank = machine.bank
     assert bank.domains == ("source", "target")
     soft = bank.domain_weights(machine.X_test, "conf-soft-m0-k1")[:, 1]
     # A weight is a logistic function, of slope 1/4 at most, of two distances over a temperature.
@@ -107,15 +101,11 @@ def test_domain_weights(machine32):
 
 def test_oracle_assignment(machine32):
     machine = machine32
-    got = machine.bank().score(machine.X_test, "conf-oracle-m30-k1", domains=machine.test_domains)[
+    got = machine.bank.score(machine.X_test, "conf-oracle-m30-k1", domains=machine.test_domains)[
         :, 0
     ]
     tolerance = max(1e-3, machine.score_tolerance)
     np.testing.assert_allclose(got, machine.golden["scores_oracle_m30_k1"], atol=tolerance)
-
-
-def test_separability(machine):
-    assert machine.bank().separability() == pytest.approx(float(machine.golden["separability"]))
 
 
 def test_other_scorers(machine64):
@@ -125,14 +115,15 @@ def test_other_scorers(machine64):
     if bool(machine.golden["gmm_converged"]):
         mixture = gaussian_mixture(machine.X, machine.X_test)
         np.testing.assert_allclose(mixture, machine["gmm"], rtol=1e-6)
-    nearest = machine.bank().score(machine.X_test, "raw-k1")[:, 0]
+    nearest = machine.bank.score(machine.X_test, "raw-k1")[:, 0]
     np.testing.assert_allclose(nearest, machine.golden["knn1_sklearn"], atol=1e-6)
 
 
 def test_blockwise_distances_change_nothing(machine, monkeypatch):
     """A bank over its memory budget gives the golden criterion as well."""
     monkeypatch.setattr("daco.method.distances._BLOCK_BYTES", 37 * 8 * len(machine.X))
-    bank = machine.bank(memory_budget=0)
+    monkeypatch.setattr("daco.method.bank.MEMORY_BUDGET", 0)
+    bank = daco.NormalBank(machine.X, machine.domains)
     got = bank.score(machine.X_test, machine.names).T
     assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
     machine.assert_same_splits(bank.exact_balance(machine.names, 10))

@@ -6,7 +6,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from golden_machines import MACHINES, Machine, scaled_error
+from golden_machines import MACHINES, golden_machine, scaled_error
 from numpy.testing import assert_allclose
 from shared_data import shared
 from tolerances import of_distances
@@ -52,7 +52,7 @@ class Case:
 
 @pytest.fixture(scope="module", params=MACHINES)
 def golden(request):
-    machine = Machine(request.param, np.float64)
+    machine = golden_machine(request.param, np.float64)
     sides = machine.X, machine.domains, machine.X_test, machine.test_domains
     return machine, Case(machine.names, *sides)
 

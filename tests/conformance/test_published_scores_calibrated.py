@@ -16,7 +16,7 @@ from daco.evaluation.evaluate import evaluate_scores
 from daco.evaluation.official import metrics_table, official_scores
 from daco.evaluation.system_scores import read_system
 from daco.experiments.calibrate import calibrate_scores
-from daco.method.criterion import ks_distance
+from daco.method.paper import ks_distance
 
 RELEASED = shared("published", "daco-experiments", "release", "scores")
 SYSTEMS = sorted(path.parent.name for path in RELEASED.glob("*/dev"))

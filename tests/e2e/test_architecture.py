@@ -13,13 +13,15 @@ from service_process import RATE, model, normal
 from shared_data import ROOT
 
 from daco.detector.model import MachineModel
-from daco.detector.verdict import Verdict, judge_embeddings
-from daco.monitoring.service import model_server
+from daco.detector.verdict import ScoreOptions, Verdict, judge_embeddings
+from daco.files.hashing import sha256_of_bytes
+from daco.monitoring import worker
+from daco.monitoring.config import PlantConfig
+from daco.monitoring.engine import Plant
 from daco.monitoring.service.app import create_app
-from daco.monitoring.service.settings import Settings
-from daco.monitoring.store import NewClip
+from daco.monitoring.store import NewClip, Recording
 
-LONGEST = 22
+LONGEST = 26
 CLIP = normal()
 DIMENSIONS = model().embeddings.shape[1]
 
@@ -41,6 +43,8 @@ def is_clip(value):
     """Whether a value is the clip as bytes, waveform, vector, verdict or row."""
     if isinstance(value, np.ndarray):
         return bool(value.ndim) and value.shape[-1] in (RATE, DIMENSIONS)
+    if isinstance(value, Recording):
+        return getattr(value, "data", None) == CLIP  # it may be in the making
     return isinstance(value, Verdict | NewClip) or value == CLIP
 
 
@@ -59,19 +63,18 @@ async def post(app, trace):
 
 
 def test_the_way_of_a_clip_is_the_one_described(tmp_path):
-    model().save(tmp_path / "press.daco")
-    database = f"sqlite:///{tmp_path / 'daco.db'}"
-    settings = Settings(models=tmp_path, database=database, clips=tmp_path / "clips", workers=1)
+    file = model().to_bytes()
+    (tmp_path / "press.daco").write_bytes(file)
+    plant = Plant(PlantConfig.load(tmp_path, service={"workers": 1}))
     trace = Trace()
     threading.setprofile(trace)
     sys.setprofile(trace)
     try:
-        asyncio.run(post(create_app(settings), trace))
-        # The worker scores in a process of its own; here it does the same job in this one.
-        detectors = {"press": model_server.load_detector(model().to_bytes(), {}, {})}
+        asyncio.run(post(create_app(plant), trace))
+        # The worker judges in a process of its own; here it does the same job in this one.
+        worker.describe(file)
         trace.on = True
-        job = {"do": "score", "machine": "press", "name": "clip.wav"}
-        model_server._do(job, CLIP, detectors, settings.audio_limits)
+        worker.score(sha256_of_bytes(file), None, CLIP, "clip.wav", ScoreOptions())
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

@@ -74,7 +74,7 @@ def test_a_study_compares_the_scores_of_each_system(factory):
     assert result.candidates == ["raw-k1"]
     columns = [f"ext-{label}" for label in labels]
     assert set(columns) <= set(result.compared)
-    scores = official_scores(result.metrics(columns), result.year("dev"))
+    scores = official_scores(result.metrics(columns), result.years["dev"])
     for label, name in labels.items():
         evaluated = evaluate_scores(factory / "scores" / name).official_score
         assert scores[f"ext-{label}"] == pytest.approx(evaluated, abs=1e-8)  # another order of sums

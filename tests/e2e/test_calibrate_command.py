@@ -84,7 +84,7 @@ def test_many_recordings_unlike_the_normals_are_a_warning(model, tmp_path, count
     for index in range(count):
         hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, wobble=12.0)
     text = " ".join(run("calibrate", model, tmp_path / "other", "--domain", "day").stdout.split())
-    assert f"With the old threshold, {count} of them were anomalous." in text
+    assert f"With the old alarm limit, {count} of them were anomalous." in text
     warning = f"{count} of {count} recordings were anomalous before, where 20 % would be usual."
     assert (warning in text) == ("Check that they are recordings of this machine" in text)
     assert (warning in text) == (count == 12)
@@ -111,7 +111,7 @@ def test_clips_of_no_named_domain_count_where_they_fit_best(model, tmp_path):
     for index in range(10):
         hum(folder / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
     text = " ".join(run("calibrate", model, folder).stdout.split())
-    assert "5 of day and 5 of night, each assigned to the domain that it fits best" in text
+    assert "5 of day and 5 of night, each assigned to the condition that it fits best" in text
 
 
 def test_what_cannot_be_used_is_said(model, tmp_path):

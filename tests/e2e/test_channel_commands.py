@@ -75,7 +75,7 @@ def test_a_model_hears_with_the_policy_of_its_normals(press, tmp_path):
     assert found["lsq"] > found["near"] + 0.1
     loaded = MachineModel.load(tmp_path / "lsq.daco")
     assert loaded.frontend.channel == "lsq"
-    assert "channel lsq" in said("inspect", tmp_path / "lsq.daco")
+    assert "channel lsq" in said("inspect", tmp_path / "lsq.daco", "--verbose")
 
 
 def test_a_model_of_two_microphones_refuses_one(press, tmp_path):

@@ -13,10 +13,10 @@ from random_studies import random_study, write_run
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     studies = {
-        "beats": random_study(n_eval=5),
-        "eat": random_study(n_eval=5, seed=1),
+        "beats": random_study(eval=5),
+        "eat": random_study(eval=5, seed=1),
         "open": random_study(labelled=("dev",), seed=2),
-        "few": random_study(n_eval=2, sections=3, seed=3),
+        "few": random_study(eval=2, sections=3, seed=3),
     }
     return {name: write_run(study, root / name) for name, study in studies.items()}
 
@@ -40,7 +40,7 @@ def test_json_has_the_numbers_and_runs_have_names(folders):
 
 
 def test_another_system_is_compared_on_the_clips_of_a_run(folders, tmp_path):
-    clips = random_study(n_eval=5).test_clips.query("set == 'eval'")
+    clips = random_study(eval=5).test_clips.query("set == 'eval'")
     table = clips.rename(columns={"clip": "path", "blend": "score"})
     columns = ["path", "machine", "section", "split", "score"]
     table[columns].to_csv(tmp_path / "theirs.csv", index=False)

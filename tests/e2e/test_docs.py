@@ -10,6 +10,7 @@ from urllib.request import urlopen
 import pytest
 from pages import DOCS, notebook
 from real_tables import real_table
+from service_process import model
 from shared_data import ROOT
 
 import daco
@@ -42,7 +43,7 @@ SMALLER = {
     "daco study": "daco study --no-report --workers 1",
     "daco inject": "daco inject --per-domain 2",
     "daco sensitivity": "daco sensitivity --per-domain 2",
-    "daco serve .": "daco serve . --port $PORT & #",
+    "daco serve plant": "daco serve plant --address 127.0.0.1:$PORT & #",
 }
 """What the commands are shortened to: four machines of 34 clips, no pictures."""
 
@@ -95,10 +96,15 @@ def test_what_is_stated_is_compared_with_what_is_printed(blocks, n_different, tm
 def test_what_goes_on_in_the_background_ends_with_the_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "press.daco").write_bytes(model().to_bytes())
     look = "import os, urllib.request as r\n" + (
         "address = f\"http://127.0.0.1:{os.environ['PORT']}/healthz\"\nr.urlopen(address).status"
     )
-    blocks = ["```sh\ndaco serve models --port $PORT &\n```", python(look), text("200")]
+    blocks = [
+        "```sh\ndaco serve models --address 127.0.0.1:$PORT &\n```",
+        python(look),
+        text("200"),
+    ]
     names = {}
     monkeypatch.setattr(notebook, "_run_python", _remembering(notebook._run_python, names))
     assert notebook.differences(page(tmp_path, *blocks)) == []
@@ -151,9 +157,9 @@ def test_the_rates_on_real_machines_are_those_stated(row):
 
     found = [
         flagged(scored.scores > 0.9, 0),
-        flagged(scored.alarms, 0),
+        flagged(scored.anomalous, 0),
         flagged(scored.scores > 0.9, 1),
-        flagged(scored.alarms, 1),
+        flagged(scored.anomalous, 1),
     ]
     # Two of 50 clips may change sides where arithmetic differs.
     for stated_pair, pair in zip(shares, found, strict=True):

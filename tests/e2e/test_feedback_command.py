@@ -1,10 +1,9 @@
-"""daco feedback, daco watch --adapt and daco inspect --db, on recordings that are watched."""
+"""daco feedback and daco inspect --db, on recordings that are watched."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
+import shutil
 
 import pandas as pd
 import pytest
@@ -38,7 +37,7 @@ def test_an_alarm_is_answered_and_the_rates_are_shown(plant):
     assert "3 of 3 clips with a fault were found (29 % to 100 %)." in told
     assert "bearing 2" in told
     with Store.open(f"sqlite:///{plant}/daco.db") as store:
-        assert {clip.answer for clip in store.clips("press") if clip.alarm} == {"fault"}
+        assert {clip.answer for clip in store.clips("press") if clip.anomalous} == {"fault"}
     told = run("inspect", plant / "press.daco", "--db", f"sqlite:///{plant}/daco.db", "--json")
     assert "3 of 3 clips with a fault were found" in json.loads(told.stdout)["feedback"][1]
 
@@ -58,6 +57,7 @@ def test_a_user_without_a_name_is_asked_for_one(plant, monkeypatch):
 def test_recordings_of_false_alarms_become_normals_on_request(plant):
     watch(plant)
     (plant / "in" / "clip_11.wav").unlink()
+    shutil.rmtree(plant / "kept")
     list_ = plant / "false.csv"
     run("feedback", plant / "press.daco", "false-alarm", "--alarm", 1, "--manifest", list_)
     table = pd.read_csv(list_)
@@ -69,32 +69,38 @@ def test_recordings_of_false_alarms_become_normals_on_request(plant):
 
 def test_a_model_without_a_database_is_explained(plant):
     message = str(refused("feedback", plant / "press.daco"))
-    assert "daco.db does not exist. daco watch and daco serve write it." in message
+    assert "There is no database" in message
     assert not (plant / "daco.db").exists()
 
 
-def test_uploads_are_found_in_the_folder_where_the_service_keeps_them(plant):
+def test_kept_recordings_are_found(plant):
     watch(plant)
-    with closing(sqlite3.connect(plant / "daco.db")) as database, database:
-        database.execute("UPDATE daco_clips SET audio_path = name")  # as daco serve stores them
+    for file in (plant / "in").iterdir():
+        file.unlink()
     answer = ("feedback", plant / "press.daco", "false-alarm", "--alarm", 1)
     listed = plant / "false.csv"
-    assert "no recording of a false alarm" in str(refused(*answer, "--manifest", listed))
-    run(*answer, "--manifest", listed, "--clips", plant / "in")
+    run(*answer, "--manifest", listed)
+    assert all("/kept/" in path for path in pd.read_csv(listed).path)
     assert len(pd.read_csv(listed)) == 3
 
 
-def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
-    told = " ".join(watch(plant, "--commission", 10).stderr.split())
+def test_a_machine_is_commissioned_and_forgets_on_request(plant):
+    told = said("feedback", plant / "press.daco", "--commission", 10, "--by", "Kim")
     assert "The next 10 clips count as healthy." in told
-    assert told.rpartition("adapted: ")[2].startswith("The threshold comes from 10 clips")
-    told = " ".join(watch(plant, "--commission", 10).stderr.split())
-    assert "from 10 clips of the machine, declared healthy by daco watch" in told
+    watch(plant)
+    told = said("feedback", plant / "press.daco")
+    assert "comes from 10 clips of the machine, declared healthy by Kim" in told
     told = said("feedback", plant / "press.daco", "--reset")
-    assert "The adaptation was reset." in told
+    assert "What was learned is forgotten." in told
     assert "declared healthy" not in told
-    told = said("feedback", plant / "press.daco", "--commission", 20, "--by", "Kim")
-    assert "The next 20 clips count as healthy." in told
+
+
+def test_a_machine_of_a_plant_is_named(plant):
+    tables = [f'[machine.{name}]\nmodel = "press.daco"\n' for name in ("press", "fan")]
+    (plant / "daco.toml").write_text("".join(tables))
+    assert "--machine: press, fan" in str(refused("feedback", plant))
+    run("feedback", plant, "--machine", "fan", "--commission", 10, "--by", "Kim")
+    assert "The next 10 clips" in said("feedback", plant / "daco.toml", "--machine", "fan")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,7 @@ def test_a_machine_is_commissioned_once_and_forgets_on_request(plant):
         (("fault", "--clip", 1, "--alarm", 1), "one clip or of one alarm"),
         (("fault", "--clip", 99), "press has no clip 99"),
         (("--manifest", "nowhere/false.csv"), "nowhere is not a folder"),
-        (("--manifest", "false.csv"), "This computer has no recording of a false alarm"),
+        (("--manifest", "false.csv"), "has no recording of a false alarm"),
         (("--commission", 501), "10 to 500 clips"),
     ],
 )

@@ -103,27 +103,30 @@ class TestFit:
     def test_it_says_why_and_what_it_will_do(self, models):
         _, result = models
         text = " ".join(result.stdout.split())
-        assert "Configuration conf-soft-m0-k1: the fixed default" in text
-        assert "of 100 resamples" in text
-        assert text.count("in each domain, estimated from the training recordings only") == 2
-        assert text.count("Run daco calibrate with 25 new normal recordings of each domain") == 2
+        assert text.count("that 1 in 10 healthy recordings is called anomalous") == 2
+        assert text.count("run daco calibrate with 25 new healthy recordings") == 2
         assert text.count("false alarms on new recordings") == 2  # a table for each machine
+        for jargon in ("onfiguration", "domain", "threshold", "sha256", "view", "conf-soft"):
+            assert jargon not in text
+        assert "warning" not in text
+        verbose = " ".join(ok("inspect", models[0] / "fan.daco", "--verbose").stdout.split())
+        assert "Configuration conf-soft-m0-k1: the fixed default" in verbose
+        assert "of 100 resamples" in verbose
         fan = MachineModel.load(models[0] / "fan.daco")
         for name in fan.domains:
-            assert f"{fan.thresholds[name]:.4g} │ unknown" in text
-        assert "warning" not in text
+            assert f"unknown │ {fan.thresholds[name]:.4g}" in verbose
 
     def test_by_default_scores_are_blended_over_all_weight_free_views(self, drill, tmp_path):
         root, _ = drill
-        text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco").stdout.split())
+        text = " ".join(ok("fit", root, "--out", tmp_path / "m.daco", "--verbose").stdout.split())
         assert "Configuration blend: " in text
         assert "Views: mod, mod60, env, cep. The view mod finds the most similar normal." in text
-        shown = " ".join(ok("inspect", tmp_path / "m.daco").stdout.split())
+        shown = " ".join(ok("inspect", tmp_path / "m.daco", "--verbose").stdout.split())
         assert "readout mod+mod60+env+cep; 984 values" in shown
         hum(tmp_path / "faulty.wav", 200, 98, modulation=1.0)
         (verdict,) = map(json.loads, ok("score", tmp_path / "m.daco", tmp_path / "faulty.wav",
                                         "--json").stdout.splitlines())  # fmt: skip
-        assert verdict["alarm"]
+        assert verdict["anomalous"]
         (reason,) = [each for each in verdict["reasons"] if each.startswith("views: ")]
         assert "rhythm up to 15 Hz: " in reason
         assert "deviations above the normals" in reason
@@ -149,7 +152,7 @@ class TestFit:
         (tmp_path / "few").mkdir()
         for clip in sorted((drill[0] / "day").iterdir())[:6]:
             shutil.copy(clip, tmp_path / "few")
-        text = ok("fit", tmp_path / "few", "--out", tmp_path / "m.daco").stdout
+        text = ok("fit", tmp_path / "few", "--out", tmp_path / "m.daco", "--verbose").stdout
         described = json.loads(ok("inspect", tmp_path / "m.daco", "--json").stdout)
         assert described["left_out_of_blend"] == ["ldn-ratio-K16"]
         assert "too few normals for ldn-ratio-K16 of the blend" in " ".join(text.split())
@@ -204,7 +207,7 @@ class TestFit:
         own = MachineModel.load(tmp_path / "own.daco")
         assert own.frontend is None
         assert own.config == "raw-k2"
-        assert "named by the user" in ok("inspect", tmp_path / "own.daco").stdout
+        assert "named by the user" in ok("inspect", tmp_path / "own.daco", "--verbose").stdout
 
     def test_a_broken_recording_stops_or_is_left_out(self, drill, tmp_path):
         root = shutil.copytree(drill[0], tmp_path / "drill")
@@ -330,7 +333,7 @@ class TestScore:
         assert above.mean() == pytest.approx(auc, abs=0.021)
         for each in found:
             assert each["machine"] == machine
-            assert each["alarm"] == (each["score"] > each["threshold"])
+            assert each["anomalous"] == (each["score"] > each["threshold"])
             assert 0 < each["p_value"] <= 1
             assert sum(each["domain_weights"].values()) == pytest.approx(1)
             assert "_train_" in each["nearest"]
@@ -349,8 +352,9 @@ class TestScore:
         assert "clipped: " in text
         assert "far: farther from every normal" in text
         assert "ANOMALY" in text
-        assert "anomalous: p is at most 0.2. This false-alarm rate is" in text
-        assert "estimated from the training recordings only" in text
+        assert "anomalous (an oddness of 1 or more). The alarm limit" in text
+        assert "1 in 5 healthy recordings is called anomalous" in text
+        assert "run daco calibrate" in text
         lines = result.stdout.splitlines()
         (good,) = (line for line in lines if "good.wav" in line)
         assert good.split()[0] == "normal"
@@ -370,12 +374,12 @@ class TestScore:
             "noise.wav": "out of range",
             "dead.wav": "recorder fault",
         }
-        assert not any(each["alarm"] for each in found.values())
+        assert not any(each["anomalous"] for each in found.values())
         assert any(each.startswith("range: ") for each in found["noise.wav"]["reasons"])
         text = " ".join(ok("score", model, tmp_path).stdout.split())
-        assert "0 of 3 clips are anomalous" in text
+        assert "0 of 3 recordings anomalous" in text
         assert (
-            "Clips not judged by their scores: recorder fault (1), out of range (1), off (1)."
+            "Recordings not judged by their sound: recorder fault (1), out of range (1), off (1)."
             in text
         )
         rows = list(csv.DictReader(io.StringIO(ok("score", model, tmp_path, "--csv").stdout)))
@@ -411,12 +415,12 @@ class TestScore:
         assert len(rows) == 9
         assert {"weight.day", "weight.night", "score", "p_value"} <= set(rows[0])
         assert rows[0]["basis"].startswith("from the training recordings only")
-        assert rows[0]["state"] == ("anomalous" if rows[0]["alarm"] == "1" else "normal")
+        assert rows[0]["state"] == ("anomalous" if rows[0]["anomalous"] == "1" else "normal")
         assert float(rows[0]["weight.day"]) + float(rows[0]["weight.night"]) == pytest.approx(1)
         assert rows[-1]["name"].endswith("bad, quoted.wav")
         assert rows[-1]["error"]
         assert rows[-1]["score"] == ""
-        assert {row["alarm"] for row in rows[:-1]} <= {"0", "1"}
+        assert {row["anomalous"] for row in rows[:-1]} <= {"0", "1"}
 
     def test_a_file_that_cannot_be_read_does_not_stop_the_others(self, drill, tmp_path):
         root, model = drill
@@ -428,7 +432,7 @@ class TestScore:
         files = ["cut.wav", "text.wav", "tiny.wav", "gone.wav", "notes.txt"]
         result = ok("score", model, *(tmp_path / name for name in files), good, code=4)
         text = result.stdout
-        assert "of 1 clip is anomalous" in text
+        assert "of 1 recording anomalous" in text
         assert "5 recordings could not be scored:" in text
         for name, reason in zip(
             files, ["truncated", "not readable", "at least", "cannot be opened", "extension"],
@@ -495,13 +499,13 @@ class TestScore:
             found[how] = json.loads(ok("score", model, long, *options).stdout)
         assert found["max"]["windows"] == 8
         assert found["max"]["worst_window"] == 2.5
-        assert found["max"]["alarm"]
+        assert found["max"]["anomalous"]
         assert found["max"]["score"] > found["top2"]["score"] > found["mean"]["score"]
         hopped = ok("score", model, long, "--window", "0.5", "--hop", "0.25", "--json")
         assert json.loads(hopped.stdout)["windows"] == 15
         table = ok("score", model, long, "--window", "0.5").stdout
         assert "worst at 2.5 s" in table
-        assert "The rate holds for one window" in table
+        assert "The limit holds for one window" in table
 
     def test_embeddings_are_scored_too(self, drill, tmp_path):
         root, model = drill
@@ -597,11 +601,11 @@ class TestUpdate:
     def test_more_normals_of_a_domain(self, model, tmp_path):
         before = MachineModel.load(model)
         new = self.night(tmp_path / "new", 6)
-        result = ok("update", model, new, "--domain", "night", "--keep-suspicious")
+        result = ok("update", model, new, "--domain", "night", "--keep-suspicious", "--verbose")
         after = MachineModel.load(model)
         assert after.domain_sizes == {"day": 16, "night": 14}
         text = " ".join(result.stdout.split())
-        assert "Added 6 normals. There are now 30." in text
+        assert "Added 6 recordings. There are now 30." in text
         assert "8 -> 14" in text
         assert f"{before.thresholds['night']:.4g} -> {after.thresholds['night']:.4g}" in text
         assert "from the training recordings only" in text
@@ -679,7 +683,7 @@ class TestUpdate:
 class TestInspect:
     def test_tells_what_a_person_asks(self, models):
         folder, _ = models
-        result = ok("inspect", folder / "fan.daco")
+        result = ok("inspect", folder / "fan.daco", "--verbose")
         assert lines_fit(result.stdout)
         text = " ".join(result.stdout.split())
         for said in (
@@ -687,7 +691,7 @@ class TestInspect:
             "logmel (no weights), 16,000 Hz, fp32, readout mod; 112 values",
             "clips of 10 s",
             "cosine distance to the most similar normal, turned into its quantile",
-            "false-alarm rate 0.1 in each domain",
+            "The false-alarm rate 0.1 is estimated from the training recordings only",
             "updates none",
             "by daco",
             MachineModel.load(folder / "fan.daco").sha256,

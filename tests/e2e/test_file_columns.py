@@ -136,7 +136,7 @@ def test_the_verdicts(fan):
 def test_the_rates_of_faults(fan, tmp_path):
     clips, out = next((fan / "clips").rglob("train")), tmp_path / "rates.csv"
     plan = ("--per-domain", 2, "--fault", "rub")
-    run("sensitivity", fan / "fan.daco", clips, *plan, "--csv", out)
+    run("sensitivity", fan / "fan.daco", clips, *plan, "--out", out)
     assert list(pd.read_csv(out)) == described("Rates of faults")
 
 

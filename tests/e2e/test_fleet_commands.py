@@ -15,7 +15,7 @@ import pytest
 from command_line import refused, run, said, signalled
 from service_process import wait_until
 
-from daco.compute.processes import outcomes, worker_pool
+from daco.compute import run as run_each
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, NotEnoughClipsError
@@ -92,7 +92,7 @@ def test_a_machine_with_many_normals_is_thinned_and_its_model_records_it(tmp_pat
     rows = np.flatnonzero(normals.columns["machine"] == "machine 01")
     chosen = choose_normals(normals.matrix()[rows], normals.columns["domain"][rows], 24)
     np.testing.assert_array_equal(model.embeddings, normals.matrix()[rows][chosen])
-    assert "to 24 of 48 normals" in run("inspect", path).stdout
+    assert "to 24 of 48 recordings" in run("inspect", path).stdout
     assert json.loads(run("inspect", path, "--json").stdout)["thinned_from"] == 48
     message = refused("fit", table, "--out", tmp_path / "few", "--max-normals", 1)
     assert "--max-normals must be a whole number of at least 2" in str(message)
@@ -186,10 +186,9 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
 
 def test_a_process_that_is_killed_ends_the_others_with_a_sentence():
     message = r"A worker process was killed, .* again with fewer --workers"
-    with worker_pool(2) as pool:
-        for _ in range(2):  # also where it is known already
-            with pytest.raises(DataError, match=message):
-                list(outcomes(pool, os._exit, [(0, (9,))]))
+    for _ in range(2):  # also where it is known already
+        with pytest.raises(DataError, match=message):
+            list(run_each(os._exit, [(0, (9,)), (1, (9,))], jobs=2))
 
 
 def test_an_interruption_leaves_whole_models_and_no_process(tmp_path):

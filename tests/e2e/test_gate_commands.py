@@ -144,7 +144,7 @@ def test_a_normal_is_removed_and_comes_back(model):
     before = MachineModel.load(model)
     content, name = model.read_bytes(), before.clip_names[15]
     said = ok("update", model, "--remove", name, "--remove", before.clip_names[0])
-    assert "Removed 2 normals. There are now 20." in said
+    assert "Removed 2 recordings. There are now 20." in said
     assert "bearing.daco.previous. daco update --undo restores it" in said
     after = MachineModel.load(model)
     assert name not in after.clip_names
@@ -152,7 +152,7 @@ def test_a_normal_is_removed_and_comes_back(model):
     assert after.provenance["updates"][-1]["names"] == [name, before.clip_names[0]]
     assert model.with_name("bearing.daco.previous").read_bytes() == content
     changed = model.read_bytes()
-    assert "22 normals" in ok("update", model, "--undo")
+    assert "22 healthy recordings" in ok("update", model, "--undo")
     assert model.read_bytes() == content
     ok("update", model, "--undo")  # and forward again
     assert model.read_bytes() == changed

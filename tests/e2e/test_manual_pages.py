@@ -12,27 +12,8 @@ from shared_data import ROOT
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 NAMES = [page.relative_to(DOCS).as_posix() for page in PAGES]
 MANUAL = [name for name in NAMES if not name.startswith("reference/")]
-LIMITS = {
-    "index.md": 350,
-    "architecture.md": 700,
-    "concepts.md": 1500,
-    "evidence.md": 2200,
-    "start/index.md": 60,
-    "start/library-author.md": 1000,
-    "start/paper-reader.md": 700,
-    "start/plant-engineer.md": 700,
-    "start/researcher.md": 700,
-    "guides/index.md": 120,
-    "guides/choosing.md": 1300,
-    "guides/data.md": 900,
-    "guides/embedding.md": 1000,
-    "guides/operating.md": 1500,
-    "guides/scaling.md": 1100,
-    "guides/trusting-an-alarm.md": 1500,
-    "guides/your-own.md": 1500,
-}
-LIMIT = 16_500
-"""Words of all these pages together."""
+LIMIT = 17_500
+"""Words of all pages together; the reference is not read from beginning to end."""
 
 _CODE = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.M | re.S)
 _LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
@@ -51,25 +32,8 @@ def words(name: str) -> int:
     return len(text.split())
 
 
-@pytest.mark.parametrize("name", MANUAL)
-def test_a_page_has_no_more_words_than_its_limit(name):
-    assert words(name) <= LIMITS[name]
-
-
 def test_the_manual_has_no_more_words_than_its_limit():
     assert sum(map(words, MANUAL)) <= LIMIT
-
-
-def test_the_measured_tables_are_counted_with_their_page():
-    assert words("evidence.md") > 500
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_ends_with_where_to_go_next(name):
-    headings = re.findall(
-        r"^#+ .+$", _CODE.sub("", (DOCS / name).read_text(encoding="utf-8")), re.M
-    )
-    assert headings[-1] == "## Where to go next"
 
 
 def test_every_page_is_in_a_table_of_contents():

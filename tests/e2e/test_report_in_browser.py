@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from browser_pages import CONTRAST, DESK, PHONE, watched_page
-from report_runs import NAUGHTY, made_study
+from random_studies import NAUGHTY, report_study
 
 from daco.experiments.report import write_report
 from daco.method.config import paper_grid
@@ -17,7 +17,7 @@ from daco.method.config import paper_grid
 def report(tmp_path_factory):
     """A study of the paper's grid, with a machine whose name is an attack."""
     grid = [config.name for config in paper_grid()]
-    study = made_study(eval=("pump", NAUGHTY, "saw"), grid=grid)
+    study = report_study(eval=("pump", NAUGHTY, "saw"), grid=grid)
     study.run["notes"].append("The machine lathe was left out: it has no clips.")
     return write_report(study, tmp_path_factory.mktemp("report"))
 

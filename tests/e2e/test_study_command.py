@@ -28,7 +28,7 @@ def arguments(tables, out, *more):
 @pytest.fixture(scope="module")
 def finished(tables, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
-    options = ("--workers", "2", "--decide", "raw-k1", "--export", out.parent / "figures")
+    options = ("--workers", "2", "--export", out.parent / "figures")
     return out, run(*arguments(tables, out, *options))
 
 
@@ -91,9 +91,9 @@ def test_a_killed_study_goes_on(tmp_path):
     synthetic_table(machines).write(tmp_path / "dev.parquet")
     command = ["study", "--dev", tmp_path / "dev.parquet", "--out", tmp_path / "run"]
     command += ["--splits", "10", "--workers", "1", "--no-report"]
-    signalled(signal.SIGKILL, ".criteria.parquet", 4, *command).communicate()
+    signalled(signal.SIGKILL, ".json", 4, *command).communicate()
     parts = tmp_path / "run" / "parts"
-    kept = list(parts.glob("*.criteria.parquet"))
+    kept = list(parts.glob("*.json"))
     assert len(kept) == 3
     assert not (tmp_path / "run" / "run.json").exists()
     result = process(*command)
@@ -106,15 +106,9 @@ def test_a_killed_study_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--grid", "52"], "no grid '52'"),
-        (["--decide", "raw-k9"], "not in the grid"),
-        (["--decide", "choosen"], "Unknown configuration 'choosen'"),
         (["--rule", "both"], "guarded"),
-        (["--system", "mine"], "--system takes NAME=TABLE"),
-        (["--system", "mine=nowhere.csv"], "nowhere.csv"),
-        (["--grid", "raw-k1,ext-nobody"], "no scorer 'nobody'"),
+        (["--system", "mine"], "NAME=TABLE"),
         (["--truth", "nowhere"], "nowhere"),
-        (["--readout", "nothing"], "no readout 'nothing'"),
     ],
 )
 def test_mistakes_end_in_one_sentence(tables, tmp_path, options, words):

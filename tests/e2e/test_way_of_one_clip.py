@@ -12,7 +12,7 @@ import pytest
 from daco.detector.model import MachineModel
 from daco.detector.verdict import judge_embeddings
 
-HEAVY = {"numba", "pandas", "matplotlib", "sklearn"}
+HEAVY = {"numba", "pandas", "matplotlib", "sklearn", "torch"}
 JUDGE = """
 import json, sys
 import numpy as np

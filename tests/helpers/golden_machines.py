@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import cache, cached_property
 
 import numpy as np
 from shared_data import shared
@@ -88,6 +89,12 @@ def make_machine(
     return X.astype(np.float32), domains, X_test.astype(np.float32), test_domains, labels
 
 
+@cache
+def golden_machine(name: str, dtype: type) -> Machine:
+    """The machine, made once in a process."""
+    return Machine(name, dtype)
+
+
 class Machine:
     def __init__(self, name: str, dtype: type) -> None:
         with np.load(shared("golden", "method", f"{name}.npz")) as file:
@@ -136,8 +143,9 @@ class Machine:
         means = np.abs(balance.values - self["balance_ks"])
         assert (means <= differences.mean(axis=1) + 1e-12).all()
 
-    def bank(self, **options) -> daco.NormalBank:
-        return daco.NormalBank(self.X, self.domains, **options)
+    @cached_property
+    def bank(self) -> daco.NormalBank:
+        return daco.NormalBank(self.X, self.domains)
 
 
 def scaled_error(got, expected, names):

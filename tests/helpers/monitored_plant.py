@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from browser_pages import DESK, watched_page
+from playwright.sync_api import expect
 from service_process import faulty, humming, model, wav
 from stores import verdict
 
@@ -14,20 +15,21 @@ from daco.monitoring.store import NewClip, Store
 
 NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAMES = (
-    *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting"),
-    *("busy-line", "kept-line", "furnished", "unheard", "answered", "told", "meanwhile"),
+    *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting", "trial"),
+    *("busy-line", "furnished", "unheard", "answered", "shelved", "resting", "states", "gone"),
+    "adding",
 )
 MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}
 
 
-def build_plant(root):
-    """Models of the machines, and the recordings of their normals."""
-    (root / "models").mkdir()
-    (root / "normals" / "train").mkdir(parents=True)
-    for name, title in MACHINES.items():
-        replace(model(), machine=title).save(root / "models" / f"{name}.daco")
+def machine_tables(root):
+    """Tables of the machines, and the recordings of their healthy clips."""
+    (root / "healthy" / "train").mkdir(parents=True)
     for row, name in enumerate(model().clip_names):
-        (root / "normals" / name).write_bytes(wav(humming(row)))
+        (root / "healthy" / name).write_bytes(wav(humming(row)))
+    tables = {name: {"title": title, "healthy": "healthy"} for name, title in MACHINES.items()}
+    tables["adding"] |= {"alarm": "1 a month", "expect_every": "10 min"}
+    return tables
 
 
 @contextmanager
@@ -42,8 +44,13 @@ def opened(browser, service, place="", viewport=DESK, expected=(), **settings):
     assert not others, others
 
 
-def send(page, name, data):
+def send(page, name, data, *, record=True):
+    """Pick a file, and say whether it is recorded."""
+    expect(page.locator("#live")).to_have_text("Live")  # it knows the machines
     page.set_input_files("#file", [{"name": name, "mimeType": "audio/wav", "buffer": data}])
+    if record:
+        page.get_by_label("Record it").check()
+    page.get_by_role("button", name="Judge").click()
 
 
 def clips_of(service, machine):
@@ -51,35 +58,33 @@ def clips_of(service, machine):
 
 
 def raise_alarm(service, machine, name="loud.wav"):
-    """Three anomalous clips in a row are one alarm."""
+    """Three recordings in a row that sound different are one alarm."""
     for seed in range(3):
         clip = service.score(faulty(seed), machine, name=name).json()["clip"]
-    return clip["alarm_id"]
+    return clip["opened"][0]
 
 
-def add_clips(service, machine, scores, spacing=60.0):
+def add_clips(service, machine, oddness, spacing=60.0, **changed):
     """Clips as the store has them after a while: one every `spacing` seconds, until just now."""
-    threshold = max(model().thresholds.values())
-    judge = replace(model(), machine=MACHINES[machine]).sha256
+    judge = replace(model(), machine=machine).sha256
     now = datetime.now(UTC)
     new = [
         NewClip(
             verdict(
-                score > threshold,
+                odd > 1,
                 name=f"clip_{row:05}.wav",
-                score=score,
-                p_value=0.02 if score > threshold else 0.1 + 0.9 * ((row * 0.618) % 1),
-                threshold=threshold,
+                oddness=odd,
+                p_value=10.0**-odd,
                 domain_weights={"source": 0.8, "target": 0.2},
                 nearest=model().clip_names[0],
                 nearest_distance=0.01,
-                reasons=(),
                 model_sha256=judge,
+                **{"reasons": ()} | changed,
             ),
             machine,
-            now - timedelta(seconds=spacing * (len(scores) - row)),
+            now - timedelta(seconds=spacing * (len(oddness) - row)),
         )
-        for row, score in enumerate(scores)
+        for row, odd in enumerate(oddness)
     ]
     with Store.open(service.database) as store:
         store.add_many(new)

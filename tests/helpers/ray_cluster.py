@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-from service_process import wait_until
 
 SMALL = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 PATIENCE = 120
@@ -98,29 +97,6 @@ def address_for_client(cluster):
         yield f"ray://127.0.0.1:{cluster.client_port}"
     finally:
         os.close(everywhere)
-
-
-@contextlib.contextmanager
-def occupied_head(cluster, folder):
-    """A connection to a cluster, with a task on its head that takes the only CPU.
-
-    Gives a function that ends the task. Until then the other nodes do all work.
-    """
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    from daco.compute.ray import connection
-
-    begun = folder / "begun"
-
-    def wait():
-        begun.touch()
-        time.sleep(3600)
-
-    with connection(cluster.address) as ray:
-        here = NodeAffinitySchedulingStrategy(cluster.head_node.node_id, soft=False)
-        task = ray.remote(num_cpus=1, scheduling_strategy=here)(wait).remote()
-        wait_until(begun.exists)
-        yield lambda: ray.cancel(task, force=True)
 
 
 def processes_using(folder):

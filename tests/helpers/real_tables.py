@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from shared_data import shared
 
@@ -10,6 +12,7 @@ import daco
 NO_NETWORK = "logmel_mod+mod60+env+cep"
 
 
+@cache
 def real_table(*machines: str, embeddings: str = "mn04") -> daco.EmbeddingTable:
     """One table; domain, split and label are in the challenge's file names.
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -85,54 +86,59 @@ def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> No
         time.sleep(0.05)
 
 
-_WITH_SETTINGS = """
-import json, logging, sys
-from pathlib import Path
-from daco.monitoring.service.app import listening_socket, serve
-from daco.monitoring.service.settings import Settings
-models, database, clips, more = sys.argv[1:]
-logging.basicConfig(level=logging.INFO)
-settings = Settings(Path(models), database, clips=Path(clips), **json.loads(more))
-listener = listening_socket(settings.host, 0)
-print(f"http://{settings.host}:{listener.getsockname()[1]}/", flush=True)
-serve(settings, listener)
-"""
+def write_plant(folder: Path, machines: dict[str, dict], **tables: dict) -> Path:
+    """A ``daco.toml`` with tables of machines and others; each machine gets a model of `model`."""
+    (folder / "models").mkdir(exist_ok=True)
+    lines = []
+    for name, table in tables.items():
+        inner = {key: each for key, each in table.items() if isinstance(each, dict)}
+        lines += _table(name, {key: table[key] for key in table if key not in inner})
+        for key, nested in inner.items():
+            for entry, values in nested.items():
+                lines += _table(f"{name}.{key}.{entry}", values)
+    for name, table in machines.items():
+        path = folder / "models" / f"{name}.daco"
+        if not path.exists() and "model" not in table:
+            replace(model(), machine=name).save(path)
+        lines += _table(f"machine.{name}", table)
+    (folder / "daco.toml").write_text("\n".join(lines), "utf-8")
+    return folder / "daco.toml"
+
+
+def _table(name: str, values: dict) -> list[str]:
+    return [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
 
 
 class ServiceProcess:
     """``daco serve`` on a free port, in a process group of its own; use with ``with``.
 
-    With `settings` the same service is started with bounds that the command does not offer.
+    Parameters
+    ----------
+    folder : Path
+        Of its ``daco.toml``, models and database.
+    machines : dict
+        Their tables; one `press` by default.
+    service, notify : dict
+        The other tables.
     """
 
     def __init__(
         self,
         folder: Path,
-        *options: str,
-        models: bool = True,
-        database: str | None = None,
-        settings: dict[str, object] | None = None,
+        machines: dict[str, dict] | None = None,
+        service: dict | None = None,
+        notify: dict | None = None,
         **environment: str,
     ):
         self.folder = folder
-        self.models = folder / "models"
-        self.models.mkdir(exist_ok=True)
-        if models and not list(self.models.iterdir()):
-            model().save(self.models / "press.daco")
-        self.database = database or f"sqlite:///{folder}/daco.db"
-        self._settings = settings
+        self.database = (service or {}).get("database", f"sqlite:///{folder}/daco.db")
+        tables = {"service": {"address": "127.0.0.1:0"} | (service or {}), "notify": notify or {}}
+        write_plant(folder, {"press": {}} if machines is None else machines, **tables)
         self.log_path = folder / "log.txt"
-        self._options = options
         self._environment = environment
 
     def _command(self) -> list[str]:
-        clips = str(self.folder / "clips")
-        if self._settings is not None:
-            arguments = [str(self.models), self.database, clips, json.dumps(self._settings)]
-            return [sys.executable, "-c", _WITH_SETTINGS, *arguments]
-        command = [sys.executable, "-m", "daco.cli", "serve", str(self.models), "--port", "0"]
-        command += ["--db", self.database, "--clips", clips, "--workers", "2"]
-        return [*command, *self._options]
+        return [sys.executable, "-m", "daco.cli", "serve", str(self.folder)]
 
     def __enter__(self) -> ServiceProcess:
         with self.log_path.open("ab") as log:
@@ -230,10 +236,17 @@ class ServiceProcess:
         return sorted(found)
 
     def workers(self) -> list[int]:
-        """Those of the processes that were forked by the server."""
-        parents = {pid: _parent(pid) for pid in self.pids()}
-        server = [pid for pid, parent in parents.items() if parent == self.process.pid]
-        return [pid for pid, parent in parents.items() if parent in server]
+        """Those of the processes that judge: children of the fork server."""
+        found = []
+        for pid in self.pids():
+            try:
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                is_forked = _parent(pid) != self.process.pid and b"forkserver" in command
+            except OSError:
+                continue
+            if is_forked:
+                found.append(pid)
+        return found
 
 
 def _parent(pid: int) -> int:

@@ -8,11 +8,12 @@ from postgres import new_database
 from sqlalchemy import text
 
 from daco.detector.verdict import Verdict
-from daco.monitoring.store import NewClip
+from daco.monitoring.alarms import AlarmRule
+from daco.monitoring.store import NewClip, Person, Store
 from daco.monitoring.store.database import open_database
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
+KIM = Person("Kim", "operator")
 BACKENDS = ["sqlite", "postgresql"]
 
 
@@ -21,13 +22,25 @@ def new_url(backend, folder):
     return f"sqlite:///{folder}/daco.db" if backend == "sqlite" else new_database()
 
 
-def verdict(alarm=False, **changed):
+def opened(url, rule="2 of 3", receivers=("mail", "hook"), **options):
+    """A store with one rule for all machines, whose receivers get every message."""
+    return Store.open(
+        url,
+        rules=lambda machine: AlarmRule.parse(rule),
+        receivers=lambda machine, kind: receivers,
+        **options,
+    )
+
+
+def verdict(anomalous=False, **changed):
+    """A verdict; its state may be given."""
     usual = {
         "name": "a.wav",
         "machine": "press",
-        "score": 3.0 if alarm else 1.0,
-        "p_value": 0.01 if alarm else 0.5,
-        "alarm": alarm,
+        "score": 3.0 if anomalous else 1.0,
+        "p_value": 0.01 if anomalous else 0.5,
+        "oddness": 2.0 if anomalous else 0.301,
+        "anomalous": anomalous,
         "threshold": 2.5,
         "domain_weights": {"source": 0.25, "target": 0.75},
         "nearest": "normal_7.wav",
@@ -37,17 +50,23 @@ def verdict(alarm=False, **changed):
         "windows": 1,
         "worst_window": None,
         "model_sha256": "ab" * 32,
-        "state": "anomalous" if alarm else "normal",
+        "state": "anomalous" if anomalous else "normal",
     }
     return Verdict(**usual | changed)
 
 
-def add(store, alarm=False, machine="press", at=START, **known):
-    changed = known.pop("verdict", {})
-    return store.add(NewClip(verdict(alarm, **changed), machine, at, **known))
+def new_clip(anomalous=False, machine="press", at=START, **known):
+    """A clip to store; the verdict's fields are given as a dict of that name."""
+    return NewClip(verdict(anomalous, **known.pop("verdict", {})), machine, at, **known)
+
+
+def add(store, anomalous=False, **known):
+    """Store one clip."""
+    return store.add(new_clip(anomalous, **known))
 
 
 def rows(url, table):
+    """All rows of a table."""
     database = open_database(url)
     try:
         with database.reading() as connection:

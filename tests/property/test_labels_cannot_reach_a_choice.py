@@ -20,7 +20,7 @@ from synthetic_machines import small_table
 import daco
 from daco.detector.search import LabelFreeSearch
 from daco.experiments import choice
-from daco.experiments.criteria import label_free_veto
+from daco.experiments.choice import label_free_veto
 from daco.experiments.select import select_label_free
 from daco.method import criterion, selection, viability
 from daco.method.config import PAPER_CONFIG

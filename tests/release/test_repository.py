@@ -55,6 +55,19 @@ def test_every_requirement_is_pinned():
     assert named - {PROJECT["name"]} <= pinned
 
 
+@pytest.mark.parametrize("name", ["ci", "explore", "release"])
+def test_actions_of_others_are_pinned_by_hash(name):
+    steps = chain(
+        *(
+            job.get("steps", [])
+            for job in read_yaml(f".github/workflows/{name}.yml")["jobs"].values()
+        )
+    )
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each) for each in used)
+
+
 def test_a_release_is_published_only_after_tests_and_checks():
     workflow = read_yaml(".github/workflows/release.yml")
     jobs = workflow["jobs"]

@@ -9,7 +9,10 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import soundfile
+from command_line import run
 from shared_data import ROOT
 
 import daco
@@ -65,14 +68,22 @@ def test_defaults_that_the_commands_repeat_are_those_of_the_library():
     assert (options.SPLITS, options.FALSE_ALARM_RATE) == (CHOICE_SPLITS, FALSE_ALARM_RATE)
 
 
-def test_scoring_a_clip_loads_no_heavy_packages():
-    code = (
-        "import numpy as np; from daco.detector.model import MachineModel\n"
-        "X = np.random.default_rng(0).normal(size=(60, 4))\n"
-        "MachineModel.fit(X, ['a', 'b'] * 30, machine='fan').score(X[:1])"
-    )
-    heavy = {"numba", "pandas", "matplotlib", "sklearn", "torch", "pyarrow"}
-    assert not modules_after(f"exec({code!r})") & heavy
+def test_scoring_a_recording_and_help_load_no_heavy_packages(tmp_path):
+    """`benchmarks/startup.py` measures what that is worth."""
+    rng = np.random.default_rng(0)
+    for number in range(12):
+        (tmp_path / "motor").mkdir(exist_ok=True)
+        soundfile.write(tmp_path / "motor" / f"{number}.wav", 0.1 * rng.normal(size=16000), 16000)
+    model, clip = tmp_path / "motor.daco", tmp_path / "motor" / "0.wav"
+    run("fit", tmp_path / "motor", "--out", model)
+    command = "import daco.cli; sys.argv = {}; sys.stdout = sys.stderr\ntry: daco.cli.main()\n"
+    command += "except SystemExit: pass\nsys.stdout = sys.__stdout__"
+    heavy = {"numba", "pandas", "matplotlib", "sklearn", "torch", "pyarrow", "joblib"}
+    for arguments, more in (
+        (["daco", "score", str(model), str(clip)], set()),
+        (["daco", "--help"], {"numpy", "scipy", "soundfile"}),
+    ):
+        assert not modules_after(f"exec({command.format(arguments)!r})") & (heavy | more)
 
 
 @pytest.mark.parametrize("room", ROOMS)

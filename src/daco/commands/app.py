@@ -4,39 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import EnumType
+from importlib import import_module
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo
 
-from daco.commands.calibrate import calibrate
-from daco.commands.calibrate_scores import calibrate_scores
-from daco.commands.clips import clips
-from daco.commands.compare import compare
 from daco.commands.console import interruptible
-from daco.commands.demo import demo
-from daco.commands.download import download
-from daco.commands.embed import embed
-from daco.commands.evaluate import evaluate
-from daco.commands.feedback import feedback
-from daco.commands.fit import fit
-from daco.commands.freeze import freeze, verify
-from daco.commands.inject import inject
-from daco.commands.inspect import inspect
-from daco.commands.score import score
-from daco.commands.select import select
-from daco.commands.sensitivity import sensitivity
-from daco.commands.serve import serve
-from daco.commands.study import study
-from daco.commands.submission import submission
-from daco.commands.synth import synth
-from daco.commands.update import update
-from daco.commands.watch import watch
+from daco.text import suggestion
 from daco.version import __version__
+
+COMMANDS = {
+    "calibrate": "Set the alarm limit of a model from new recordings.",
+    "calibrate-scores": "Make scores of other systems comparable between domains.",
+    "clips": "List the clips of a data set and what looks odd.",
+    "compare": "Compare the results of several studies.",
+    "demo": "Record a synthetic factory and write a report on it.",
+    "download": "Download weights or a DCASE data set.",
+    "embed": "Embed recordings into a table with one row per clip.",
+    "evaluate": "Compute the official metrics of score files.",
+    "feedback": "Answer whether an alarm was a fault, and show the rates.",
+    "fit": "Fit a model to recordings of a healthy machine.",
+    "freeze": "Preregister the configuration that a study chose.",
+    "history": "Keep a copy of a plant's history, or delete old recordings.",
+    "inject": "Add synthetic faults to normal recordings and embed both.",
+    "inspect": "Show the content of a model file.",
+    "notify": "Show who gets messages, or send a test message.",
+    "score": "Score recordings with a model.",
+    "select": "Choose a configuration from normal clips alone.",
+    "sensitivity": "Measure which faults a model detects, by kind and level.",
+    "serve": "Score recordings over HTTP and show a monitoring page.",
+    "start": "Set up a monitor from recordings and start it.",
+    "study": "Evaluate a grid of configurations and choose one.",
+    "submission": "Write the package that the challenge asks for.",
+    "synth": "Write recordings of synthetic machines in DCASE layout.",
+    "update": "Add normal recordings to a model.",
+    "verify": "Check a preregistration and score the frozen pick.",
+    "watch": "Score each recording that arrives in a folder.",
+}
+"""Every command, with the sentence that ``daco --help`` prints."""
+
+_MODULES = {"verify": "freeze"}  # of commands that are not in a module of their name
 
 
 class _Group(TyperGroup):
+    """Imports a command when it is used: the others would take longer than a short command."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = _load(cmd_name)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS:
+            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
     def invoke(self, ctx: Any) -> Any:
         with interruptible():
             return super().invoke(ctx)
@@ -50,10 +81,16 @@ class _Command(TyperCommand):
         return [piece.replace("{", "").replace("}", "") for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        for parameter in self.params:
-            if parameter.param_type_name == "argument":
-                vars(parameter)["display_type_rich"] = lambda ctx: None
-        super().format_options(ctx, formatter)
+        for title, kind in (("Arguments", "argument"), ("Options", "option")):
+            rows = []
+            for parameter in self.get_params(ctx):
+                record = parameter.get_help_record(ctx)
+                if record is not None and parameter.param_type_name == kind:
+                    name = parameter.metavar if kind == "argument" else record[0]
+                    rows.append((name, record[1]))
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 app = typer.Typer(
@@ -82,32 +119,6 @@ def _root(
     pass
 
 
-_COMMANDS: dict[Callable[..., None], str] = {
-    calibrate: "Set the threshold of a model from new normal recordings.",
-    calibrate_scores: "Make scores of other systems comparable between domains.",
-    clips: "List the clips of a data set and what looks odd.",
-    compare: "Compare the results of several studies.",
-    demo: "Record a synthetic factory and write a report on it.",
-    download: "Download weights or a DCASE data set.",
-    embed: "Embed recordings into a table with one row per clip.",
-    evaluate: "Compute the official metrics of score files.",
-    feedback: "Answer whether an alarm was a fault, and show the rates.",
-    fit: "Fit a model to normal recordings of a machine.",
-    freeze: "Preregister the configuration that a study chose.",
-    inject: "Add synthetic faults to normal recordings and embed both.",
-    inspect: "Show the content of a model file.",
-    score: "Score recordings with a model.",
-    select: "Choose a configuration from normal clips alone.",
-    sensitivity: "Measure which faults a model detects, by kind and level.",
-    serve: "Score recordings over HTTP and show a monitoring page.",
-    study: "Evaluate a grid of configurations and choose one.",
-    submission: "Write the package that the challenge asks for.",
-    synth: "Write recordings of synthetic machines in DCASE layout.",
-    update: "Add normal recordings to a model.",
-    verify: "Check a preregistration and score the frozen pick.",
-    watch: "Score each recording that arrives in a folder.",
-}
-
 _VALUES: dict[object, str] = {str: "TEXT", int: "NUMBER", float: "NUMBER"}
 
 
@@ -131,6 +142,12 @@ def _value_type(hint: Any) -> Any:
     return _value_type(get_args(hint)[0]) if get_args(hint) else hint
 
 
-for command, summary in _COMMANDS.items():
-    _name_values(command)
-    app.command(cls=_Command, short_help=summary)(command)
+def _load(name: str) -> Any:
+    """A command from its module."""
+    attribute = name.replace("-", "_")
+    module = import_module(f"daco.commands.{_MODULES.get(name, attribute)}")
+    function = getattr(module, attribute)
+    _name_values(function)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    alone.command(name, cls=_Command, short_help=COMMANDS[name])(function)
+    return typer.main.get_command(alone)

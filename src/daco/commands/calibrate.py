@@ -33,7 +33,7 @@ from daco.text import name_list, quantity, suggestion
 _FEWEST = 3
 _UNLIKE = (
     "{} of {} recordings were anomalous before, where {:g} % would be usual. Most of them do not "
-    "sound like the normals of this model. Check that they are recordings of this machine, "
+    "sound like the recordings of this model. Check that they are recordings of this machine, "
     "from the same microphone, and that it was healthy. If the machine runs in a condition that "
     "the model does not have, use daco update --domain with a new name instead."
 )
@@ -55,7 +55,8 @@ def calibrate(
     domain: Annotated[
         str | None,
         option(
-            "Assign all clips to this domain. The default is that of their folder, or the best fit."
+            "Assign all to this operating condition. The default is that of their folder, or the "
+            "best fit."
         ),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
@@ -64,13 +65,14 @@ def calibrate(
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.skip,
     domain_level: shared.DomainLevel = None,
+    verbose: shared.Verbose = False,
 ) -> None:
-    """Set the threshold of a model from new recordings of the healthy machine.
+    """Set the alarm limit of a model from new recordings of the healthy machine.
 
-    The normals of a model score lower than new recordings do, because the model knows them. The
-    scores of 25 new recordings of each domain show what to expect. They do not become normals of
-    the model. They replace earlier calibration recordings of the same domain; a domain without
-    new recordings stays as it is. daco leaves out copies and suspicious recordings, also those
+    The recordings of a model sound more normal to it than new ones do. New recordings, 25 of each
+    operating condition, show what to expect. They do not become part of the model. They replace
+    earlier calibration recordings of the same condition; a condition without new recordings stays
+    as it is. daco leaves out copies and suspicious recordings, also those
     outside the usual range of levels. With --keep-suspicious they count, and such levels are
     normal from then on. MODEL.previous keeps the replaced model for daco update --undo.
 
@@ -102,7 +104,7 @@ def calibrate(
             "The model already has all of these clips. Calibrate with recordings that it does not "
             "have."
         )
-    anomalous = int(before.score(clips.embeddings).alarms.sum())
+    anomalous = int(before.score(clips.embeddings).anomalous.sum())
     after = calibrate_with(
         before,
         clips.embeddings,
@@ -113,12 +115,12 @@ def calibrate(
     )
     counts = after.provenance["updates"][-1]["clips"]
     found = " and ".join(f"{count} of {name}" for name, count in counts.items())
-    how = "" if domains else ", each assigned to the domain that it fits best"
+    how = "" if domains else ", each assigned to the condition that it fits best"
     done = f"Calibrated with {quantity(len(clips), 'new recording')}: {found}{how}. "
     were = "was" if anomalous == 1 else "were"
-    done += f"With the old threshold, {anomalous} of them {were} anomalous. "
+    done += f"With the old alarm limit, {anomalous} of them {were} anomalous. "
     done += "Make sure that the machine was healthy."
-    save_model(console, before, after, target, done)
+    save_model(console, before, after, target, verbose, done)
     if anomalous >= _FEWEST and 2 * anomalous > len(clips):
         usual = 100 * before.false_alarm_rate
         console.notes([_UNLIKE.format(anomalous, len(clips), usual)], "warning")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Table
 from rich.text import Text
@@ -20,21 +19,19 @@ from daco.errors import DacoError, DataError
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
-    from daco.audio.decode import AudioInfo
-    from daco.data.clips import Clip, ClipTable
+    from daco.data.clips import ClipTable
 
-SAMPLE = 5  # clips of each row of the table that are opened without --probe
-_SPLITS = ("train", "test", "supplemental")
-
-Group = tuple[int | None, str, str, str | None]
-"""Year, machine, split and domain: a row of the table, with clips of all sections."""
+SAMPLE = 5  # remote clips of each row of the table that are fetched without --probe
+ROW = ["year", "machine", "split", "domain"]
 
 
 def clips(
     source: shared.Clips,
     truth: shared.Truth = None,
     year: shared.Year = None,
-    probe: Annotated[bool, flag("--probe", "Open every clip instead of a few.")] = False,
+    probe: Annotated[
+        bool, flag("--probe", "Open every clip of a remote folder, and not only a few.")
+    ] = False,
     manifest: Annotated[
         Location | None,
         location_option("Write a manifest of the clips to this .csv or .parquet file."),
@@ -52,19 +49,18 @@ def clips(
         source, truth=truth, year=year, machine_level=machine_level, domain_level=domain_level
     )
     table, sessions = _with_sessions(table, session_by)
-    groups = _group(table)
-    infos, unreadable = _measure(table, groups, everything=probe)
+    frame, unreadable = _with_headers(table, everything=probe)
     machines = quantity(len(table.by_machine()), "machine")
     console.write(f"{quantity(table.clips, 'clip')} of {machines} in {table.root}", wrap=False)
-    for each in dict.fromkeys(year for year, *_ in groups):
-        console.print(_year_table(each, groups, infos))
-    if not probe and len(infos) + len(unreadable) < len(table):
+    for of_year, rows in frame.groupby("year", dropna=False):
+        console.print(_year_table(None if of_year < 0 else int(of_year), rows))
+    if frame["seconds"].isna().sum() > len(unreadable):
         console.write(f"daco opened {SAMPLE} clips of each row. --probe opens all clips.")
     console.print()
-    for note in (table.understood, *sessions):
-        if note:
-            console.write(note)
-    oddities = [*table.oddities, *unreadable, *_mixtures(groups, infos)]
+    for line in "\n".join([table.understood, *sessions]).splitlines():
+        console.write(line)
+    listed = [f"{quantity(unreadable, 'clip')} cannot be read: {name_list(unreadable, 3)}"]
+    oddities = [*table.oddities, *(listed if unreadable else []), *_mixtures(frame)]
     ending = "y" if len(oddities) == 1 else "ies"
     console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing looks odd.")
     for oddity in oddities:
@@ -93,87 +89,76 @@ def _with_sessions(table: ClipTable, rule: str | None) -> tuple[ClipTable, list[
     return replace(table, clips=tuple(by_path.get(each.path, each) for each in table)), notes
 
 
-def _group(table: ClipTable) -> dict[Group, list[Clip]]:
-    def order(clip: Clip) -> tuple[int, str, int, str]:
-        return clip.year or 0, clip.machine, _SPLITS.index(clip.split), clip.domain or ""
+def _with_headers(table: ClipTable, *, everything: bool) -> tuple[Any, list[str]]:
+    """The clips in the order of the table that is printed, with what their headers say.
 
-    groups: dict[Group, list[Clip]] = defaultdict(list)
-    for clip in sorted(table, key=order):
-        groups[clip.year, clip.machine, clip.split, clip.domain].append(clip)
-    return groups
+    Clips that were not opened have missing values. The list has an error for each that cannot be
+    read.
+    """
+    import pandas as pd
 
-
-def _measure(
-    table: ClipTable, groups: Mapping[Group, Sequence[Clip]], *, everything: bool
-) -> tuple[dict[str, AudioInfo], list[str]]:
-    """The headers of recordings by path, and a sentence about those that cannot be read."""
     from daco.audio.decode import probe
+    from daco.data.clips import SPLITS
     from daco.files.remote import REMOTE_THREADS
 
-    def look(clip: Clip) -> AudioInfo | str | None:
-        path = table.root / clip.path
+    def look(path: str) -> dict[str, Any]:
         try:
-            # An empty file is an oddity of the table already.
-            return probe(path) if path.stat().st_size else None
+            if (table.root / path).stat().st_size:  # an empty file is an oddity already
+                return asdict(probe(table.root / path, to_end=True))
         except (DacoError, OSError) as error:
-            return str(error)
+            return {"error": str(error)}
+        return {"error": None}
 
-    chosen = [
-        clip
-        for members in groups.values()
-        for clip in (members if everything else members[:: -(-len(members) // SAMPLE)])
-    ]
-    infos: dict[str, AudioInfo] = {}
-    failures: list[str] = []
+    frame: Any = table.to_pandas()
+    frame["year"] = frame["year"].fillna(-1).astype(int)
+    frame["split"] = pd.Categorical(frame["split"], SPLITS, ordered=True)
+    frame = frame.sort_values(ROW, kind="stable", na_position="first").reset_index(drop=True)
     is_local = isinstance(table.root, Path)
+    opened = frame
+    if not (is_local or everything):
+        rows = frame.groupby(ROW, dropna=False, observed=True, group_keys=False)
+        opened = rows.apply(lambda each: each[:: -(-len(each) // SAMPLE)])
     threads = min(8, 2 * (os.cpu_count() or 1)) if is_local else REMOTE_THREADS
+    headers = []
     with progress_bars(Output(stderr=True)) as report, ThreadPoolExecutor(threads) as pool:
-        for done, (clip, info) in enumerate(zip(chosen, pool.map(look, chosen), strict=True), 1):
-            report("opening clips", done, len(chosen))
-            if isinstance(info, str):
-                failures.append(info)
-            elif info is not None:
-                infos[clip.path] = info
-    if not failures:
-        return infos, []
-    return infos, [f"{quantity(failures, 'clip')} cannot be read: {name_list(failures, 3)}"]
+        for header in pool.map(look, opened["path"]):
+            headers.append(header)
+            report("opening clips", len(headers), len(opened))
+    names = ["sample_rate", "channels", "seconds", "error"]
+    frame = frame.join(pd.DataFrame(headers, index=opened.index).reindex(columns=names))
+    return frame, frame["error"].dropna().tolist()
 
 
-def _year_table(
-    year: int | None, groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioInfo]
-) -> Table:
-    headings = ["normal", "anomaly", "no\nlabel", "seconds", "rate", "ch"]
-    texts = ["machine", "split", "domain"]
-    sections = {each.section for key, clips in groups.items() if key[0] == year for each in clips}
-    if len(sections) > 1:
+def _year_table(year: int | None, rows: Any) -> Table:
+    texts, headings = ["machine", "split", "domain"], ["normal", "anomaly", "no\nlabel"]
+    if several := rows["section"].nunique() > 1:
         texts.append("ids" if year == 2020 else "sections")
-    table = new_table(texts, headings, title=None if year is None else str(year))
+    title = None if year is None else str(year)
+    table = new_table(texts, [*headings, "seconds", "rate", "ch"], title=title)
     table.columns[1].no_wrap, table.columns[2].overflow = True, "fold"
-    above: tuple[str, str] | None = None
-    for (of_year, machine, split, domain), members in groups.items():
-        if of_year != year:
-            continue
-        if above and above[0] != machine:
+    above = ("", "")
+    for (_, machine, split, domain), members in rows.groupby(ROW, dropna=False, observed=True):
+        if above[0] not in ("", machine):
             table.add_section()
-        labels = [clip.label for clip in members]
-        headers = [infos[clip.path] for clip in members if clip.path in infos]
+        labels = members["label"]
+        counts = ((labels == 0).sum(), (labels == 1).sum(), labels.isna().sum())
+        headers = members.dropna(subset="seconds")
         table.add_row(
-            Text("" if above and above[0] == machine else machine),
+            Text("" if above[0] == machine else machine),
             "" if above == (machine, split) else split,
-            Text(domain or "-"),
-            *([_range_of({clip.section for clip in members})] if len(sections) > 1 else []),
-            *(str(labels.count(label) or "-") for label in (0, 1, None)),
-            _span([info.seconds for info in headers]),
-            _one_of([f"{info.sample_rate / 1000:g}k" for info in headers]),
-            _one_of([str(info.channels) for info in headers]),
+            Text(domain if isinstance(domain, str) else "-"),
+            *([_range_of(sorted(set(members["section"])))] if several else []),
+            *(str(count or "-") for count in counts),
+            _span(headers["seconds"].tolist()),
+            _one_of([f"{rate / 1000:g}k" for rate in headers["sample_rate"]]),
+            _one_of([f"{channels:g}" for channels in headers["channels"]]),
         )
         above = machine, split
     return table
 
 
-def _range_of(sections: set[str]) -> Text:
+def _range_of(names: Sequence[str]) -> Text:
     """Sections such as 00-05, or 00 02 04 06 where there are gaps."""
-    names = sorted(sections)
     ends = [name for name in (names[0], names[-1]) if name.isdecimal()]
     whole = len(names) > 2 and len(ends) == 2 and int(ends[1]) - int(ends[0]) == len(names) - 1
     return Text(f"{names[0]}-{names[-1]}" if whole else " ".join(names))
@@ -189,23 +174,19 @@ def _one_of(values: Sequence[str]) -> str:
     return "mixed" if len(set(values)) > 1 else values[0] if values else ""
 
 
-def _mixtures(groups: Mapping[Group, Sequence[Clip]], infos: Mapping[str, AudioInfo]) -> list[str]:
+def _mixtures(frame: Any) -> list[str]:
     """Machines whose clips are not all of one rate, length and number of channels."""
     from daco.data.clips import machine_title
 
-    of_machine: dict[str, list[AudioInfo]] = defaultdict(list)
-    for (year, machine, _, _), members in groups.items():
-        headers = [infos[clip.path] for clip in members if clip.path in infos]
-        of_machine[machine_title(year, machine)] += headers
     oddities = []
-    for title, headers in of_machine.items():
-        rates = " and ".join(map(str, sorted({info.sample_rate for info in headers})))
-        channels = " and ".join(map(str, sorted({info.channels for info in headers})))
-        if "and" in rates:
-            oddities.append(f"{title} has clips of {rates} Hz.")
-        if "and" in channels:
-            oddities.append(f"{title} has clips with {channels} channels.")
-        if len({round(info.seconds, 2) for info in headers}) > 1:
-            span = _span([info.seconds for info in headers])
+    for (year, machine), rows in frame.dropna(subset="seconds").groupby(["year", "machine"]):
+        title = machine_title(None if year < 0 else int(year), machine)
+        for name, words in (("sample_rate", "of {} Hz"), ("channels", "with {} channels")):
+            values = sorted(set(rows[name]))
+            if len(values) > 1:
+                listed = " and ".join(f"{value:g}" for value in values)
+                oddities.append(f"{title} has clips {words.format(listed)}.")
+        if rows["seconds"].round(2).nunique() > 1:
+            span = _span(rows["seconds"].tolist())
             oddities.append(f"{title} has clips of different lengths, {span} s.")
     return oddities

@@ -19,15 +19,16 @@ from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
-from daco.text import name_list, printable, quantity
+from daco.text import printable, quantity
 
 if TYPE_CHECKING:
-    from daco.detector.model import MachineModel
     from daco.embedding.normals import Skipped
-    from daco.files.remote import Location
 
 _UNLIMITED = 1_000_000
 _SHOWN = 20
+
+MANY = 20
+"""Machines from which on commands print one line for each."""
 _WORD = re.compile(r"\s*\S+\s*")
 
 Report = Callable[[str, int, int | None], None]
@@ -123,79 +124,6 @@ def interruptible(advice: str | Callable[[], str] = "") -> Iterator[None]:
         text = advice if isinstance(advice, str) else advice()
         Output(stderr=True).print(f"Interrupted. {text}".rstrip())
         raise typer.Exit(130) from None
-
-
-def show_domains(console: Output, model: MachineModel, before: MachineModel | None = None) -> None:
-    """Print clips, threshold and expected false alarms by domain, with what they were before."""
-    table = Table()
-    table.add_column("domain", overflow="fold")
-    for heading in ("normals", "threshold", "false alarms on new recordings"):
-        table.add_column(heading, justify="right")
-    rows = _domain_rows(model)
-    earlier = rows if before is None else _domain_rows(before)
-    for name, row in rows.items():
-        old = earlier.get(name, ("0", "-", "-"))
-        cells = (
-            new if new == was else f"{was} -> {new}" for was, new in zip(old, row, strict=True)
-        )
-        table.add_row(escape(printable(name)), *cells)
-    console.print(table)
-
-
-def _domain_rows(model: MachineModel) -> dict[str, tuple[str, str, str]]:
-    sizes, thresholds = model.domain_sizes, model.thresholds
-    return {
-        name: (
-            str(sizes[name]),
-            f"{thresholds[name]:.4g}",
-            "unknown" if rates is None else f"{rates[0]:.0%} to {rates[1]:.0%}",
-        )
-        for name, rates in model.expected_rates().items()
-    }
-
-
-def views_in_words(model: MachineModel) -> Iterator[str]:
-    """Which views of the sound a model has, and which members a blend leaves out."""
-    from daco.method.config import ScoreConfig
-
-    names = model.views.names
-    if len(names) > 1:
-        yield f"Views: {name_list(names)}. The view {names[0]} finds the most similar normal."
-        if not ScoreConfig.parse(model.config).base.is_blend:
-            yield f"Only {names[0]} is scored, because only a blend uses several views."
-    if missing := left_out_of_blend(model):
-        yield f"There are too few normals for {name_list(missing)} of the blend."
-
-
-def left_out_of_blend(model: MachineModel) -> list[str]:
-    """The members of a blend that need more normals."""
-    from daco.method.blend import blend_members
-    from daco.method.config import BLEND_MEMBERS, ScoreConfig
-
-    if not ScoreConfig.parse(model.config).base.is_blend:
-        return []
-    used = blend_members(len(model))
-    return [base.name for base in BLEND_MEMBERS if base not in used]
-
-
-def show_basis(console: Output, model: MachineModel) -> None:
-    """Print the false-alarm rate and what it rests on."""
-    rate = f"The false-alarm rate is {model.false_alarm_rate:g} in each domain"
-    console.write(f"{rate}, estimated {model.basis_sentence}.")
-    if any(each["kind"] == "training" for each in model.basis.values()):
-        console.write("Run daco calibrate with 25 new normal recordings of each domain to fix it.")
-
-
-def show_replaced(console: Output, kept: Sequence[Location]) -> None:
-    """Print where replaced models are kept."""
-    if len(kept) == 1:
-        console.write(
-            f"The previous model is kept as {kept[0].name}. daco update --undo restores it."
-        )
-    elif kept:
-        console.write(
-            f"{len(kept)} models were replaced. The previous ones are kept as *{kept[0].suffix}."
-        )
 
 
 def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 0) -> None:

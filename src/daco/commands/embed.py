@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars, show_skipped
-from daco.commands.options import Location, OnError, flag, option, require_folder
+from daco.commands.options import OnError, flag, option, require_folder
 from daco.errors import InputError
 from daco.text import quantity
-
-if TYPE_CHECKING:
-    from daco.data.clips import ClipTable
 
 
 def embed(
@@ -30,50 +27,50 @@ def embed(
     batch_size: Annotated[int, option("Embed this many clips at once.", min=1)] = 32,
     workers: Annotated[
         int | None,
-        option("Read files in this many threads, by default at most 6, or 16 remotely.", min=1),
+        option("Read files in this many threads, by default 6, or 16 remotely.", min=1),
     ] = None,
     on_error: shared.OnErrorOption = OnError.fail,
     truth: shared.Truth = None,
     engine: shared.Engine = "local",
-    address: shared.Address = None,
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
+    verify: Annotated[
+        bool, flag("--verify", "Compare the contents of recordings, not their sizes and times.")
+    ] = False,
     force: Annotated[bool, flag("--force", "Embed again, and replace a finished table.")] = False,
 ) -> None:
     """Embed recordings into a table with one row per clip.
 
     daco keeps interrupted work beside OUT, and the same command continues it. It leaves a finished
-    table of the same recordings and settings as it is.
+    table as it is, if the settings and the sizes and times of the recordings are the same.
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
     from daco.audio.microphones import parse_channel
     from daco.compute import require_engine
     from daco.data.sources import read_clips
-    from daco.embedding.cost import write_cost
-    from daco.embedding.embed import embed_clips
+    from daco.embedding.embed import embed_clips, worker_device
+    from daco.embedding.output import changes_since, parquet_file
     from daco.embedding.provenance import check_readouts, origin_of
 
     console, errors = Output(), Output(stderr=True)
-    require_engine(engine, address)
+    require_engine(engine)
     policy = parse_channel(channel)
     require_folder(out)
+    parquet_file(out)
     table = read_clips(clips, truth=truth, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
-    net, cluster = load_network(
-        errors,
-        "+".join(backbone),
-        engine,
-        weights,
-        device,
-        precision,
-        address=address,
-        threads=workers,
-    )
+    net = load_network(errors, "+".join(backbone), engine, weights, device, precision)
     readouts = check_readouts(net, readout)
-    origin = origin_of(net, readouts, policy, None if cluster is None else cluster.device)
-    if not force and _is_finished(console, errors, table, out, origin, on_error):
-        return
+    place = net.device if engine == "local" else worker_device(net, device)
+    skip = on_error is OnError.skip
+    if not force:
+        origin = origin_of(net, readouts, policy, place)
+        with errors.status(f"comparing {out.name} with the recordings..."):
+            changes = changes_since(table, out, origin, skip=skip, verify=verify)
+        if changes is not None:
+            _show_finished(console, out, quantity(table.clips, "clip"), *changes)
+            return
     advice = "Finished work is kept; the same command continues it."
     with interruptible(advice), progress_bars(errors) as report:
         result = embed_clips(
@@ -86,10 +83,10 @@ def embed(
             workers=workers,
             on_error=on_error.value,
             progress=partial(report, "embedding"),
-            engine=cluster,
+            engine=engine,
+            weights=weights,
+            device=device,
         )
-    if cluster is None:  # the time of many workers is not the cost of a clip
-        write_cost(result, net)
     rate = f", {result.embedded / result.seconds:.1f} clips/s" if result.embedded else ""
     reused = f" ({result.reused} of an interrupted run)" if result.reused else ""
     counted = f"{quantity(result.clips, 'clip')}{reused} in {result.seconds:.1f} s{rate}"
@@ -105,50 +102,29 @@ def load_network(
     weights: Path | None,
     device: str,
     precision: str = "fp32",
-    **cluster_options: Any,
-) -> tuple[Any, Any]:
-    """Load a network, and prepare the Ray cluster on which it runs; None for this computer."""
+) -> Any:
+    """Load a network; workers of a cluster load it themselves, so that here it is on the CPU."""
     from daco.backbones import load
 
     with errors.status(f"loading {backbone}..."):
-        # The workers of a cluster load the network themselves; here it is only described.
-        local_device = device if engine == "local" else "cpu"
-        net = load(backbone, weights=weights, device=local_device, precision=precision)
-    if engine == "local":
-        return net, None
-    from daco.embedding.cluster import RayEmbedding
-
-    return net, RayEmbedding(net, weights=weights, device=device, **cluster_options)
+        here = device if engine == "local" else "cpu"
+        return load(backbone, weights=weights, device=here, precision=precision)
 
 
-def _is_finished(
-    console: Output,
-    errors: Output,
-    table: ClipTable,
-    out: Location,
-    origin: dict[str, str],
-    on_error: OnError,
-) -> bool:
-    """Whether OUT is what embedding would write; an error where it is something else."""
-    from daco.embedding.output import changes_since, parquet_file
-
-    with errors.status(f"comparing {out.name} with the recordings..."):
-        parquet_file(out)
-        changes = changes_since(table, out, origin, skip=on_error is OnError.skip)
-    if changes is None:
-        return False
-    differences, left_out = changes
-    if differences:
+def _show_finished(
+    console: Output, out: shared.Location, clips: str, changes: list[str], left_out: int
+) -> None:
+    """Print that a table is finished; an error where it was made from something else."""
+    if changes:
         raise InputError(
-            f"{out} was made from something else: {'; '.join(differences)}. Choose another --out, "
-            "or replace the table with --force."
+            f"{out} was made from something else: {'; '.join(changes)}. Choose another --out, or "
+            "replace the table with --force."
         )
     less = f", {left_out} of them left out" if left_out else ""
     console.write(
-        f"{out} is finished: {quantity(table.clips, 'clip')}{less}, the same recordings and "
-        "settings. --force embeds them again.",
+        f"{out} is finished: {clips}{less}, the same recordings and settings. --force embeds them "
+        "again.",
         wrap=False,
     )
     if left_out:
         raise typer.Exit(shared.SKIPPED_EXIT)
-    return True

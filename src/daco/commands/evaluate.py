@@ -27,7 +27,7 @@ _MEANING = (
     "of AUC source, AUC target and pAUC over all machines and sections."
 )
 _WORDS = {"auc": "AUC", "pauc": "pAUC", "f1": "F1", "precision": "precis."}
-_WORDS |= {"f1_ev": "F1-EV", "p_value": "p", "delta": "delta", "low": "low", "high": "high"}
+_WORDS |= {"p_value": "p", "delta": "delta", "low": "low", "high": "high"}
 _DECISIONS = ("precision_", "recall_", "f1_")
 
 
@@ -89,7 +89,7 @@ def _show_system(console: Output, result: Evaluation) -> None:
     ]
     rows.append(system | {"machine": f"{rule_of(result.year).mean} mean"})
     names = [str(name) for name in result.machines.columns[4:]]
-    decided = [name for name in names if name.startswith(_DECISIONS) and name != "f1_ev"]
+    decided = [name for name in names if name.startswith(_DECISIONS)]
     _print_table(console, rows, ["machine", *(name for name in names if name not in decided)])
     if decided:
         _print_table(console, rows, ["machine", *decided])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,17 +14,15 @@ from rich.markup import escape
 
 from daco.commands import options as shared
 from daco.commands.console import (
+    MANY,
     Output,
     interruptible,
     new_table,
     progress_bars,
-    show_basis,
-    show_domains,
-    show_replaced,
     show_skipped,
-    views_in_words,
 )
 from daco.commands.embed import load_network
+from daco.commands.models import alarm_limit, configuration, show_conditions, show_replaced
 from daco.commands.options import (
     Location,
     OnError,
@@ -64,7 +61,7 @@ def fit(
         option("Score with the blend of all views, a choice without labels (choose), or a name."),
     ] = "blend",
     false_alarm_rate: Annotated[
-        float, option("Allow this share of the normal clips of each domain to be called anomalous.")
+        float, option("Allow this share of the healthy recordings to be called anomalous.")
     ] = shared.FALSE_ALARM_RATE,
     siblings: Annotated[
         str,
@@ -91,17 +88,18 @@ def fit(
     ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
-    address: shared.Address = None,
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
     keep_suspicious: shared.KeepSuspicious = False,
+    verbose: shared.Verbose = False,
 ) -> None:
-    """Fit one model per machine to normal recordings.
+    """Fit one model per machine to recordings of the healthy machine.
 
     daco reads only training clips and no clip that is labelled as an anomaly. It trains nothing.
-    It leaves out and lists normals that are silent, clipped, copies, of another sample rate or
-    length, or unlike all others; more than a third of a domain is an error. If a machine cannot
+    It leaves out and lists recordings that are silent, clipped, copies, of another sample rate,
+    number of channels or length, or unlike all others; more than a third of an operating
+    condition is an error. If a machine cannot
     be fitted, daco names it at the end and still writes the models of the others. MODEL.previous
     keeps a replaced model for daco update --undo.
 
@@ -116,7 +114,7 @@ def fit(
     from daco.validation import require_whole
 
     console, errors = Output(), Output(stderr=True)
-    require_engine(engine, address)
+    require_engine(engine)
     require_rate(false_alarm_rate)
     if max_normals is not None:
         require_whole(max_normals, "--max-normals", least=2)
@@ -127,40 +125,40 @@ def fit(
     if out.endswith(("/", "\\")) and isinstance(target, Path):
         target.mkdir(parents=True, exist_ok=True)
     require_folder(target)
-    with _connection(engine, address):
-        network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
-        gathered = _gather(
-            errors,
-            clips,
-            network,
-            engine,
-            base is not None and base.is_blend,
-            readout="+".join(readout) if readout else None,
-            channel=channel,
-            on_error=on_error.value,
-            keep=keep_embeddings,
-            machine_level=machine_level,
-            domain_level=domain_level,
-            session_by=session_by,
-        )
-        errors.notes(gathered.warnings)
-        targets = model_paths([each.machine for each in gathered.machines], target)
-        models, replaced, failures = _fit_all(
-            errors,
-            gathered.machines,
-            targets,
-            {
-                "config": config,
-                "false_alarm_rate": false_alarm_rate,
-                "siblings": int(siblings) if siblings.isdecimal() else siblings,
-                "max_normals": max_normals,
-                "keep_suspicious": keep_suspicious,
-            },
-            workers,
-            engine,
-        )
+    network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
+    gathered = _gather(
+        errors,
+        clips,
+        network,
+        engine,
+        base is not None and base.is_blend,
+        readout="+".join(readout) if readout else None,
+        channel=channel,
+        on_error=on_error.value,
+        keep=keep_embeddings,
+        machine_level=machine_level,
+        domain_level=domain_level,
+        session_by=session_by,
+    )
+    errors.notes(gathered.warnings)
+    targets = model_paths([each.machine for each in gathered.machines], target)
+    models, replaced, failures = _fit_all(
+        errors,
+        gathered.machines,
+        targets,
+        {
+            "config": config,
+            "false_alarm_rate": false_alarm_rate,
+            "siblings": int(siblings) if siblings.isdecimal() else siblings,
+            "max_normals": max_normals,
+            "keep_suspicious": keep_suspicious,
+        },
+        workers,
+        engine,
+    )
     fitted = [models[index] for index in sorted(models)]
-    _show_models(console, [(models[index], targets[index]) for index in sorted(models)])
+    shown = [(models[index], targets[index]) for index in sorted(models)]
+    _show_models(console, shown, verbose)
     show_replaced(console, replaced)
     if len(fitted) == 1:
         _show_sensitivity(console, errors, fitted[0])
@@ -169,6 +167,10 @@ def fit(
     if kept := suspicious_of(fitted, "kept"):
         names = name_list([f"{name} ({reason})" for name, reason in kept])
         errors.notes([f"Kept {quantity(kept, 'suspicious normal')}: {names}."])
+    errors.notes(
+        f"Listen to {name}. It may be of another machine: {reason}."
+        for name, reason in suspicious_of(fitted, "doubtful")
+    )
     if failures:
         raise _failure(failures, len(targets))
     if skipped:
@@ -176,7 +178,7 @@ def fit(
 
 
 def suspicious_of(models: Iterable[MachineModel], key: str) -> Skipped:
-    """Name and reason of the normals that the gate of `fit` has ``left_out`` or ``kept``."""
+    """Name and reason of normals that are ``left_out``, ``kept`` or ``doubtful``."""
     return tuple(pair for model in models for pair in model.provenance.get(key, {}).items())
 
 
@@ -217,24 +219,24 @@ def safe_names(machines: Sequence[str]) -> list[str]:
     return list(names.values())
 
 
-def _show_models(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
+def _show_models(
+    console: Output, models: Sequence[tuple[MachineModel, Location]], verbose: bool
+) -> None:
     """Print the details of a few models, or one line for each of many."""
-    from daco.compute.processes import MANY
-
     if len(models) >= MANY:
-        _show_many(console, models)
+        _show_many(console, models, verbose)
         return
     for model, file in models:
         console.write(model.machine, style="bold")
-        console.write(f"Configuration {model.config}: {model.reason}.")
-        for line in views_in_words(model):
-            console.write(line)
-        show_domains(console, model)
+        show_conditions(console, model, verbose=verbose)
         if thinned_from := model.provenance.get("thinned_from"):
-            console.write(f"The bank was thinned from {quantity(thinned_from, 'normal')}.")
-        show_basis(console, model)
-        size = f"{file.stat().st_size / 1000:,.0f} kB"
-        console.write(f"{file}: {size}, sha256 {model.sha256[:12]}", wrap=False)
+            console.write(f"They represent {quantity(thinned_from, 'recording')}.")
+        console.write(alarm_limit(model))
+        if verbose:
+            for line in configuration(model):
+                console.write(line)
+        sha256 = f", sha256 {model.sha256[:12]}" if verbose else ""
+        console.write(f"{file}: {file.stat().st_size / 1000:,.0f} kB{sha256}", wrap=False)
         console.notes(model.warnings(), "warning")
 
 
@@ -253,7 +255,7 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
                 progress = partial(report, "injecting faults")
                 found = quick_sensitivity(model, Listener(model.frontend), progress)
         except NotEnoughClipsError:
-            console.write("There are too few normals to measure which faults the model catches.")
+            console.write("There are too few recordings to measure which faults the model catches.")
             return
         except DacoError as error:
             console.write(f"daco could not measure which faults the model catches: {error}")
@@ -264,25 +266,23 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
             console.write(f"- {sentence}")
 
 
-def _show_many(console: Output, models: Sequence[tuple[MachineModel, Location]]) -> None:
+def _show_many(
+    console: Output, models: Sequence[tuple[MachineModel, Location]], verbose: bool
+) -> None:
     table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("normals", justify="right")
-    table.add_column("configuration")
-    table.add_column("threshold", justify="right", no_wrap=True)
+    table.add_column("recordings", justify="right")
+    if verbose:
+        table.add_column("configuration")
+        table.add_column("threshold", justify="right", no_wrap=True)
     warnings: Counter[str] = Counter()
     for model, _ in models:
         sizes = sorted(model.domain_sizes.items(), key=lambda item: -item[1])
-        clips = "+".join(str(size) for _, size in sizes)
-        name = escape(printable(model.machine))
         thresholds = " ".join(f"{model.thresholds[domain]:.4g}" for domain, _ in sizes)
-        table.add_row(name, clips, model.config, thresholds)
+        cells = ["+".join(str(size) for _, size in sizes), model.config, thresholds]
+        table.add_row(escape(printable(model.machine)), *cells[: 3 if verbose else 1])
         warnings.update(model.warnings())
     console.print(table)
     size = sum(path.stat().st_size for _, path in models)
-    configs = Counter(model.config for model, _ in models).most_common()
-    chosen = ", ".join(f"{config} {count:,}" for config, count in configs[:_SHOWN])
-    rest = f" and {len(configs) - _SHOWN} more" if len(configs) > _SHOWN else ""
-    console.write(f"Configurations: {chosen}{rest}.")
     counted = f"{quantity(models, 'model')}, {size / 1e6:,.1f} MB"
     console.write(f"{models[0][1].parent}: {counted}", wrap=False)
     common = [
@@ -305,20 +305,19 @@ def _fit_all(
 
     Returns the models, the files that keep replaced ones, and the errors of other machines.
     """
-    from daco.compute.processes import SCORING, worker_pool, workers_for
+    from daco.compute import jobs_for
     from daco.detector.fit import fit_machines
     from daco.files.atomic import replace_file, write_error
 
     models: dict[int, MachineModel] = {}
     replaced: list[Location] = []
     failures: dict[int, DacoError] = {}
-    workers = workers_for(len(machines), workers, engine)
+    workers = jobs_for(len(machines), workers, engine)
     with (
         interruptible(lambda: f"{len(models)} of {len(machines)} models were written."),
         progress_bars(errors) as report,
-        worker_pool(workers, engine, None, SCORING) as pool,
     ):
-        for index, model in fit_machines(machines, **options, pool=pool):
+        for index, model in fit_machines(machines, **options, workers=workers, engine=engine):
             if isinstance(model, DacoError):
                 failures[index] = model
             else:
@@ -342,15 +341,6 @@ def _failure(failures: dict[int, DacoError], total: int) -> DacoError:
     head = f"{len(failures)} of {total} machines could not be fitted."
     tail = "The models of the others were written." if len(failures) < total else ""
     return type(first)("\n".join([head, *(str(failures[i]) for i in order), tail]).rstrip())
-
-
-def _connection(engine: str, address: str | None) -> Any:
-    """One connection to the cluster for the embedding and the fits."""
-    if engine == "local":
-        return nullcontext()
-    from daco.compute.ray import connection
-
-    return connection(address)
 
 
 def _gather(
@@ -383,7 +373,7 @@ def _gather(
     by_default = all_views and options["readout"] is None
     if by_default and "logmel" not in network["backbone"].split("+"):
         network["backbone"] += "+logmel"
-    net, cluster = load_network(errors, engine=engine, **network)
+    net = load_network(errors, engine=engine, **network)
     if by_default and len(net.networks) == 1:
         options["readout"] = "+".join(net.default_views)
     advice = "Finished work is kept; the same command continues it." if options["keep"] else ""
@@ -392,7 +382,9 @@ def _gather(
             clips,
             net,
             progress=partial(report, "embedding"),
-            engine=cluster,
+            engine=engine,
+            weights=network["weights"],
+            device=network["device"],
             understood=lambda text: errors.notes([text]),
             **options,
         )

@@ -55,7 +55,7 @@ def inject(
     table = read_clips(clips, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
     chosen = choose_recordings(table, per_domain, seed)
-    net, _ = load_network(errors, "+".join(backbone), "local", weights, device, precision)
+    net = load_network(errors, "+".join(backbone), "local", weights, device, precision)
     with interruptible("Nothing was written."), progress_bars(errors) as report:
         progress = partial(report, "injecting")
         faults = inject_recordings(

@@ -11,15 +11,22 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from daco.commands.console import (
-    Output,
+from daco.commands.console import Output, new_table, print_json
+from daco.commands.models import (
+    alarm_limit,
+    configuration,
     left_out_of_blend,
-    new_table,
-    print_json,
-    show_domains,
-    views_in_words,
+    show_conditions,
 )
-from daco.commands.options import AsJson, Location, ModelLocation, flag, option, require_folder
+from daco.commands.options import (
+    AsJson,
+    Location,
+    ModelLocation,
+    Verbose,
+    flag,
+    option,
+    require_folder,
+)
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
@@ -41,6 +48,7 @@ _NORMALS = 20
 def inspect(
     model: ModelLocation,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     normals: Annotated[
         bool, flag("--normals", "List the 20 most suspicious normals, or with --json all.")
     ] = False,
@@ -48,10 +56,10 @@ def inspect(
         str | None, option("Show the realised rates, too, from the answers in this database (URL).")
     ] = None,
     picture: Annotated[
-        Path | None, option("Draw the calibration maps to this .svg or .png file.")
+        Path | None, option("Draw the normals' scores and the limits to this .svg or .png file.")
     ] = None,
 ) -> None:
-    """Show the machine, network, normals, configuration, thresholds and history of a model."""
+    """Show what a model was made of, how often it raises false alarms, and its history."""
     from daco.detector.gate import list_normals
     from daco.detector.model import MachineModel
 
@@ -66,16 +74,16 @@ def inspect(
     elif normals:
         _show_normals(console, loaded)
     else:
-        _show(console, loaded, model)
+        _show(console, loaded, model, verbose)
         for sentence in feedback:
             console.write(sentence)
     if picture is not None:
-        from daco.experiments.figures.models import plot_calibration
+        from daco.experiments.figures.models import plot_scores
         from daco.experiments.figures.style import save_picture
 
-        save_picture(plot_calibration(loaded), picture)
+        save_picture(plot_scores(loaded), picture)
         if not as_json:
-            console.write(f"calibration maps: {picture}", wrap=False)
+            console.write(f"picture: {picture}", wrap=False)
 
 
 def _feedback(db: str, file: Location, model: MachineModel) -> list[str]:
@@ -83,7 +91,7 @@ def _feedback(db: str, file: Location, model: MachineModel) -> list[str]:
     from daco.detector.modelfile import SUFFIX
     from daco.monitoring.store import Store
 
-    with Store.open(db) as store:
+    with Store.open(db, create=False) as store:
         return feedback_sentences(store, file.name.removesuffix(SUFFIX), model)
 
 
@@ -147,34 +155,33 @@ def in_words(config: str) -> str:
     return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
 
 
-def _show(console: Output, model: MachineModel, file: Location) -> None:
+def _show(console: Output, model: MachineModel, file: Location, verbose: bool) -> None:
     console.write(model.machine, style="bold")
-    for title, text in _facts(model, file):
+    for title, text in _facts(model, file, verbose):
         fact = Table.grid()  # one table per fact: a long path widens no other line
         fact.add_column(style="dim", no_wrap=True)
         fact.add_row(f"{title:<15}", Text(printable(text)))
         console.print(fact)
-    show_domains(console, model)
+    show_conditions(console, model, verbose=verbose)
+    console.write(alarm_limit(model))
     console.notes(model.warnings(), "warning")
 
 
-def _facts(model: MachineModel, file: Location) -> Iterator[tuple[str, str]]:
+def _facts(model: MachineModel, file: Location, verbose: bool) -> Iterator[tuple[str, str]]:
     origin = model.provenance
     yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
-    yield "sha256", model.sha256
     yield "created", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"
     root = f" below {_text(origin['root'])}" if origin.get("root") else ""
     yield "from", f"{_text(origin.get('source'))}{root}"
     if "thinned_from" in origin:
-        yield "thinned", f"to {len(model):,} of {_text(origin['thinned_from'])} normals"
-    yield "network", _network(model)
-    yield "configuration", f"{model.config}: {in_words(model.config)}"
-    yield "reason", f"{model.reason}."
-    for line in views_in_words(model):
-        yield "", line
-    rate = f"false-alarm rate {model.false_alarm_rate:g} in each domain"
-    yield "decision", f"{rate}, estimated {model.basis_sentence}"
-    yield "far", f"a clip farther than {model.reach:.4g} from every normal"
+        yield "thinned", f"to {len(model):,} of {_text(origin['thinned_from'])} recordings"
+    if verbose:
+        yield "sha256", model.sha256
+        yield "network", _network(model)
+        yield "in words", in_words(model.config)
+        for line in configuration(model):
+            yield "", line
+        yield "far", f"a clip farther than {model.reach:.4g} from every normal"
     if model.ranges is not None:
         low, high = model.ranges["limits"]["level"]
         yield "range", f"level {low:g} to {high:g} dB of full scale; --json has those of bands"

@@ -81,14 +81,9 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-def database_file(model: Path) -> Path:
-    """The database beside a model file, which daco watch and daco serve use by default."""
-    return model.absolute().parent / "daco.db"
-
-
 def database_of(url: str | None, model: Path) -> str:
     """The database of a model: the one that is named, or the one beside its file."""
-    return url or f"sqlite:///{database_file(model)}"
+    return url or f"sqlite:///{model.absolute().parent / 'daco.db'}"
 
 
 def location_option(help: str) -> Any:
@@ -170,9 +165,12 @@ Channel = Annotated[
 OnErrorOption = Annotated[OnError, option("Stop at a recording that cannot be used, or skip it.")]
 
 # Machines and workers
-Engine = Annotated[str, option("Run here (local) or on a cluster of computers (ray).")]
-Address = Annotated[
-    str | None, option("Connect to this Ray cluster: auto, host:6379 or ray://host:10001.")
+Engine = Annotated[
+    str,
+    option(
+        "Run here (local), or on the Ray cluster of RAY_ADDRESS (ray) or of an address such as "
+        "ray://head:10001."
+    ),
 ]
 Processes = Annotated[
     int | None, option("Use this many processes. The default is one per core.", min=1)
@@ -206,13 +204,12 @@ Database = Annotated[
     str | None, option("Use this database URL. The default is daco.db beside the models.")
 ]
 AlarmRuleOption = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="Raise an alarm when k of the last n clips are anomalous (k/n), or at "
-        "every anomalous clip (off)."
+        help="Raise an alarm by this rule: '3 of 5' recordings are anomalous (the default), every "
+        "anomalous one, when evidence adds up with about '1 a month' false alarms, or off."
     ),
 ]
-KeepDays = Annotated[float | None, option("Delete clips and alarms after this many days.", min=0)]
 
 # Faults
 Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat it for more.")]
@@ -222,5 +219,8 @@ PerDomain = Annotated[
 FaultSeed = Annotated[int, option("Set the seed that draws recordings and faults.", min=0)]
 
 # Output
+Verbose = Annotated[
+    bool, flag("--verbose", "Print technical details, too: configuration, scores and hashes.")
+]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
 RunFolder = Annotated[Path, argument("Read the folder that daco study has written.")]

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,13 +17,15 @@ from rich.markup import escape
 
 from daco.commands import options as shared
 from daco.commands.console import Output, new_table, progress_bars
-from daco.commands.options import Location, argument, as_location, flag
+from daco.commands.options import Location, argument, as_location, flag, option
 from daco.errors import AudioError, DataError, InputError
-from daco.text import printable, quantity
+from daco.text import printable, quantity, spreadsheet_safe
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.verdict import ScoreOptions, Verdict
+    from daco.monitoring.findings import Finding
+    from daco.monitoring.healthy import HealthyProfile
 
 STDIN = "-"
 _DECISIONS = {"normal": "normal", "anomalous": "[bold red]ANOMALY[/bold red]"}
@@ -44,6 +47,13 @@ def score(
     ],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
+    explain: Annotated[
+        bool, flag("--explain", "Print what sounds different in recordings that are not normal.")
+    ] = False,
+    healthy: Annotated[
+        str | None,
+        option("Read healthy recordings for --explain here; by default, the model's own."),
+    ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,
     aggregate: shared.Aggregate = "max",
@@ -53,11 +63,12 @@ def score(
     exit_code: Annotated[
         bool, flag("--exit-code", "Exit with 3 if a recording is anomalous.")
     ] = False,
+    verbose: shared.Verbose = False,
 ) -> None:
-    """Score recordings, and show the most similar normal of each.
+    """Score recordings, and show the most similar healthy recording of each.
 
-    Each recording gets a score, a p-value and a decision. daco lists files that it cannot read
-    and scores the others.
+    A recording is anomalous if its oddness is 1 or more. The table also shows how many healthy
+    recordings sound as odd. daco lists files that it cannot read and scores the others.
 
     Exit codes: 0 all were scored, 3 one is anomalous (with --exit-code), 4 some could not be
     scored, 2 a mistake in the call or the model.
@@ -69,6 +80,8 @@ def score(
     console, errors = Output(), Output(stderr=True)
     if as_csv and as_json:
         raise InputError("Choose one of --csv and --json.")
+    if explain and as_csv:
+        raise InputError("Findings are no table. Use --explain with --json, or alone.")
     parse_aggregate(aggregate)
     cut(1, 1, window, hop)  # reports a mistake in the options before any recording is read
     loaded = MachineModel.load(model)
@@ -76,7 +89,8 @@ def score(
         loaded = loaded.at_rate(rate)
     options = ScoreOptions(window, hop, aggregate, weights, device)
     sources = list(_sources(errors, recordings))
-    write = _csv_writer(loaded) if as_csv else _write_json if as_json else None
+    explained = _Explained(loaded, dict(sources), healthy, errors) if explain else None
+    write = _csv_writer(loaded) if as_csv else _json_writer(explained) if as_json else None
     verdicts: list[Verdict] = []
     failures: list[Failed] = []
     with progress_bars(errors) as report:
@@ -89,9 +103,9 @@ def score(
                 write(result)
             report("scoring", done, len(sources))
     if write is None:
-        _show(console, loaded, verdicts, failures)
+        _show(console, loaded, verdicts, failures, verbose, explained)
     errors.notes(loaded.warnings(), "warning")
-    if exit_code and any(verdict.alarm for verdict in verdicts):
+    if exit_code and any(verdict.anomalous for verdict in verdicts):
         raise typer.Exit(shared.ALARM_EXIT)
     if failures:
         raise typer.Exit(shared.SKIPPED_EXIT)
@@ -147,78 +161,125 @@ def _results(
             yield done, Failed(name, error.reason)
 
 
-def _write_json(result: Verdict | Failed) -> None:
-    document = vars(result) if isinstance(result, Failed) else result.to_dict()
-    typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
+class _Explained:
+    """What sounds different in recordings that are not normal, with a profile made on demand."""
+
+    def __init__(
+        self,
+        model: MachineModel,
+        paths: dict[str, Location | None],
+        healthy: str | None,
+        errors: Output,
+    ) -> None:
+        self.model, self.paths, self.errors = model, paths, errors
+        self.folder = None if healthy is None else as_location(healthy)
+
+    @cached_property
+    def profile(self) -> HealthyProfile:
+        from daco.monitoring.profiles import profile_of_folder, profile_of_normals
+
+        with progress_bars(self.errors) as report:
+            progress = partial(report, "healthy recordings")
+            if self.folder is not None:
+                return profile_of_folder(self.folder, progress)
+            return profile_of_normals(self.model, progress)
+
+    def findings(self, verdict: Verdict) -> list[Finding]:
+        """Those of a recording that is not normal; none of what is no file."""
+        from daco.monitoring.profiles import findings_of
+
+        path = self.paths.get(verdict.name)
+        if verdict.state == "normal" or path is None:
+            return []
+        condition = max(verdict.domain_weights.items(), key=lambda item: item[1])[0]
+        return findings_of(path, self.profile, condition)
+
+
+def _json_writer(explained: _Explained | None) -> Callable[[Verdict | Failed], None]:
+    def write(result: Verdict | Failed) -> None:
+        document = vars(result) if isinstance(result, Failed) else result.to_dict()
+        if explained is not None and not isinstance(result, Failed):
+            found = explained.findings(result)
+            document = document | {"findings": [each.to_dict() for each in found]}
+        typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
+
+    return write
 
 
 def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
     weights = {name: f"weight.{name}" for name in model.domains}
     views = {name: f"view.{name}" for name in model.view_names}
-    before = ("name", "machine", "score", "p_value", "extrapolated", "supported_rate", "alarm")
+    before = ("name", "machine", "score", "p_value", "oddness", "extrapolated", "supported_rate")
     after = ("nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window")
     by_name = (*weights.values(), *views.values())
-    fields = (*before, "state", "threshold", *by_name, *after, "model_sha256", "basis", "error")
+    decision = ("anomalous", "state", "threshold", *by_name)
+    fields = (*before, *decision, *after, "model_sha256", "basis", "error")
     writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
     writer.writeheader()
 
     def write(result: Verdict | Failed) -> None:
-        if isinstance(result, Failed):
-            writer.writerow(vars(result))
-            return
+        row = dict(vars(result)) if isinstance(result, Failed) else _csv_row(result)
+        writer.writerow({name: spreadsheet_safe(cell) for name, cell in row.items()})
+
+    def _csv_row(result: Verdict) -> dict[str, Any]:
         row = result.to_dict()
         row |= {weights[name]: share for name, share in row.pop("domain_weights").items()}
         row |= {views[name]: deviations for name, deviations in row.pop("views").items()}
         row |= {"reasons": "; ".join(result.reasons)}
-        row |= {name: int(row[name]) for name in ("alarm", "extrapolated")}
-        writer.writerow(row)
+        return row | {name: int(row[name]) for name in ("anomalous", "extrapolated")}
 
     return write
 
 
 def _show(
-    console: Output, model: MachineModel, verdicts: Sequence[Verdict], failures: Sequence[Failed]
+    console: Output,
+    model: MachineModel,
+    verdicts: Sequence[Verdict],
+    failures: Sequence[Failed],
+    verbose: bool,
+    explained: _Explained | None,
 ) -> None:
+    from daco.commands.models import alarm_limit, one_in, verdict_lines
+
     if verdicts:
-        rate = model.false_alarm_rate
         options: dict[str, Any] = {"pad_edge": False, "padding": (0, 1), "show_edge": True}
-        table = new_table(["decision"], ["score", "p"], **options)
-        table.add_column("recording, most similar normal")
+        headings = ["score", "p"] if verbose else ["oddness", "healthy ones\nlike this"]
+        table = new_table(["decision"], headings, **options)
+        table.add_column("recording")
         for verdict in verdicts:
             decision = _DECISIONS.get(verdict.state, f"[yellow]{verdict.state}[/yellow]")
-            score, p_value = f"{verdict.score:.4g}", f"{verdict.p_value:.2g}"
-            if (float(p_value) <= rate) != (verdict.p_value <= rate):  # else 0.104 is 0.1, and ok
-                p_value = f"{verdict.p_value:.4g}"
-            table.add_row(decision, score, p_value, "\n".join(_lines(verdict)))
+            alike = one_in(verdict.p_value)
+            if verdict.extrapolated:  # fewer than any of the recordings shows
+                alike = f"below {one_in(verdict.supported_rate)}"
+            numbers = f"{verdict.oddness:.2f}", alike
+            if verbose:
+                numbers = f"{verdict.score:.4g}", f"{verdict.p_value:.3g}"
+            lines = [escape(printable(verdict.name)), *verdict_lines(verdict, verbose)]
+            lines += _reasons(verdict, explained)
+            table.add_row(decision, *numbers, "\n".join(lines))
         console.print(table)
-        alarms = sum(verdict.alarm for verdict in verdicts)
-        one = 1 in (alarms, len(verdicts))
-        rule = f": p is at most {rate:g}. This false-alarm rate"
-        rule = rule if alarms else f". The false-alarm rate of {rate:g}"
-        console.write(
-            f"{alarms} of {quantity(verdicts, 'clip')} {'is' if one else 'are'} anomalous{rule} "
-            f"is estimated {model.basis_sentence}."
-        )
+        anomalous = sum(verdict.anomalous for verdict in verdicts)
+        counted = f"{anomalous} of {quantity(verdicts, 'recording')} anomalous"
+        rule = " (an oddness of 1 or more)" if anomalous and not verbose else ""
+        console.write(f"{counted}{rule}. {alarm_limit(model)}")
         others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
         if others:
             counts = ", ".join(f"{state} ({count})" for state, count in others.items())
-            console.write(f"Clips not judged by their scores: {counts}.")
+            console.write(f"Recordings not judged by their sound: {counts}.")
     most = max((verdict.windows for verdict in verdicts), default=1)
     if most > 1:
-        console.write(f"The rate holds for one window. A recording has up to {most} windows.")
+        console.write(f"The limit holds for one window. A recording has up to {most} windows.")
     if failures:
         console.write(f"{quantity(failures, 'recording')} could not be scored:")
     for failed in failures:
         console.write(f"  {failed.name}: {failed.error}", wrap=False)
 
 
-def _lines(verdict: Verdict) -> Iterator[str]:
-    yield escape(printable(verdict.name))
-    shares = verdict.domain_weights.items()
-    domain, share = max(shares, key=lambda item: item[1])
-    within = "" if len(shares) == 1 else f", {printable(domain)} {share:.0%}"
-    where = "" if verdict.worst_window is None else f", worst at {verdict.worst_window:.1f} s"
-    nearest = f"{printable(verdict.nearest)} ({verdict.nearest_distance:.3g}){within}{where}"
-    yield f"[dim]{escape(nearest)}[/dim]"
-    for reason in verdict.reasons:
-        yield f"[yellow]{escape(printable(reason))}[/yellow]"
+def _reasons(verdict: Verdict, explained: _Explained | None) -> Iterator[str]:
+    if explained and verdict.state != "normal" and explained.paths.get(verdict.name):
+        from daco.monitoring.findings import NOTHING
+
+        found = explained.findings(verdict)
+        yield from (escape(each.text) for each in found)
+        if not found:
+            yield NOTHING

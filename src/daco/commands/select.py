@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import Output, new_table, print_json, progress_bars
+from daco.commands.console import MANY, Output, new_table, print_json, progress_bars
 from daco.commands.options import Location, location_argument, option, require_folder
 from daco.text import name_list
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 def select(
     table: Annotated[Location, location_argument("Use the training clips of this table.")],
-    dev: Annotated[
-        Path | None, option("Exclude candidates that failed in this study of labelled machines.")
-    ] = None,
     grid: shared.Grid = "9",
     readout: Annotated[
         str | None, option("Use this readout of the table. The default is the first.")
@@ -36,28 +33,24 @@ def select(
     out: Annotated[Path | None, option("Write the JSON to this file, too.")] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
-    address: shared.Address = None,
 ) -> None:
     """Choose a configuration without labels, and show whether the choice exceeds the noise.
 
     The criterion is small when normal clips of all domains score alike. It does not measure what
-    a configuration detects, so the candidates are nine that are known to work. If --grid names
-    others, --dev excludes candidates that failed on labelled machines. The label-free veto
+    a configuration detects, so the candidates are nine that are known to work. The label-free veto
     excludes candidates that do not detect pseudo-anomalies made from the normals.
     """
     from daco.compute import require_engine
     from daco.embedding.normals import left_out
     from daco.experiments.grids import read_grid
     from daco.experiments.inputs import read_table
-    from daco.experiments.result import StudyResult
     from daco.experiments.select import select_label_free
     from daco.files.atomic import atomic_write
 
     errors = Output(stderr=True)
     require_folder(out)
-    require_engine(engine, address)
+    require_engine(engine)
     candidates = read_grid(grid)  # reports a mistake in it before the table is read
-    dev_grid = None if dev is None else StudyResult.read(dev).grid()
     clips = read_table(table, ("session",))
     pairs = zip(clips.columns["split"].tolist(), clips.columns["label"].tolist(), strict=True)
     errors.notes(left_out(pairs))
@@ -65,13 +58,11 @@ def select(
         selection = select_label_free(
             clips,
             candidates,
-            dev_grid=dev_grid,
             readout=readout,
             seed=seed,
             n_splits=splits,
             workers=workers,
             engine=engine,
-            address=address,
             progress=partial(report, "balancing"),
         )
     if out is not None:
@@ -85,8 +76,6 @@ def select(
 
 
 def _show(console: Output, selection: Selection) -> None:
-    from daco.compute.processes import MANY
-
     many = len(selection.machines) >= MANY
     common = selection.common if len(selection.machines) > 1 else None
     table = new_table(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
 from rich.markup import escape
 
 from daco.commands import options as shared
@@ -28,10 +26,7 @@ def sensitivity(
     normals: Annotated[
         Location, location_argument("Use these normal recordings of the model's machine.")
     ],
-    out: Annotated[Path | None, option("Write all rates to this JSON file.")] = None,
-    as_csv: Annotated[
-        Path | None, typer.Option("--csv", help="Write all rates to this CSV file.")
-    ] = None,
+    out: Annotated[Path | None, option("Write all rates to this CSV file.")] = None,
     picture: Annotated[Path | None, option("Draw the rates to this .png or .svg file.")] = None,
     level: Levels = None,
     fault: shared.Faults = None,
@@ -57,13 +52,14 @@ def sensitivity(
     from daco.data.sources import read_clips
     from daco.detector.model import MachineModel
     from daco.embedding.frontend import Listener
+    from daco.files.atomic import atomic_write
     from daco.synthetic import sensitivity as tables
     from daco.synthetic.faults import ALL_KINDS
     from daco.synthetic.injection import Plan
 
     console, errors = Output(), Output(stderr=True)
     plan = Plan(fault or ALL_KINDS, level or tables.LEVELS, seed)
-    require_folder(out, as_csv, picture)
+    require_folder(out, picture)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"{picture}: The name of a picture must end in .svg or .png.")
     if not 0 < detect <= 1:
@@ -85,16 +81,24 @@ def sensitivity(
             loaded, clips, listener, plan, per_domain=per_domain, progress=progress
         )
     caught = tables.caught_from(rates, detect)
-    facts = {"machine": loaded.machine, "model_sha256": loaded.sha256, "seed": seed}
-    facts |= {"false_alarm_rate": loaded.false_alarm_rate, "detect": detect}
-    facts["sentences"] = tables.sentences(rates, detect)
-    facts["warnings"] = tables.warnings(rates, loaded, clips)
-    _show(console, rates, caught, facts)
+    console.write(loaded.machine, style="bold")
+    _show(console, rates, caught)
+    clean = rates[rates["fault"] == ""]
+    counts = [f"{n} of {name}" for name, n in zip(clean["domain"], clean["clips"], strict=True)]
+    console.write(
+        "Percentage of recordings that are caught, without a fault (none) and at each level in dB "
+        f"relative to the recording; 'from' is the level from which at least {100 * detect:g} % "
+        "are caught, 'by' whether the score or the usual range of levels catches them. "
+        f"Recordings: {', '.join(counts)}, of which {clean['in_model'].sum()} are in the model and "
+        f"were left out of it. The model's false-alarm rate is {loaded.false_alarm_rate:g}."
+    )
+    for sentence in tables.sentences(rates, detect):
+        console.write(sentence)
+    console.notes(tables.warnings(rates, loaded, clips), "warning")
     if out is not None:
-        rows = {"caught_from": _records(caught), "rates": _records(rates)}
-        _write(console, out, json.dumps(facts | rows, indent=1, ensure_ascii=False) + "\n")
-    if as_csv is not None:
-        _write(console, as_csv, rates.to_csv(index=False, lineterminator="\n"))
+        with atomic_write(out) as temporary:
+            rates.to_csv(temporary, index=False, lineterminator="\n")
+        console.write(f"all rates: {out}", wrap=False)
     if picture is not None:
         from daco.experiments.figures.models import plot_sensitivity
         from daco.experiments.figures.style import save_picture
@@ -104,10 +108,8 @@ def sensitivity(
         console.write(f"picture: {picture}", wrap=False)
 
 
-def _show(
-    console: Output, rates: pd.DataFrame, caught: pd.DataFrame, facts: dict[str, Any]
-) -> None:
-    """Print the table of rates, the sentences about it, and what it rests on."""
+def _show(console: Output, rates: pd.DataFrame, caught: pd.DataFrame) -> None:
+    """Print the table of rates."""
     levels = sorted(rates["level_db"].dropna().unique(), reverse=True)
     levels = levels[:: -(-len(levels) // _COLUMNS)][::-1]  # every so many, down from the highest
     headings = ["by", "from", "none", *(f"{each:g}" for each in levels)]
@@ -119,31 +121,4 @@ def _show(
         start = "-" if from_db != from_db else f"{from_db:g}"
         cells = [f"{100 * share:.0f}" for share in shares]
         table.add_row(fault, escape(printable(domain)), by, start, *cells)
-    clean = rates[rates["fault"] == ""]
-    counts = [f"{n} of {name}" for name, n in zip(clean["domain"], clean["clips"], strict=True)]
-    console.write(facts["machine"], style="bold")
     console.print(table)
-    console.write(
-        "Percentage of recordings that are caught, without a fault (none) and at each level in dB "
-        f"relative to the recording; 'from' is the level from which at least "
-        f"{100 * facts['detect']:g} % are caught, 'by' whether the score or the usual range of "
-        f"levels catches them. Recordings: {', '.join(counts)}, of which "
-        f"{clean['in_model'].sum()} are in the model and were left out of it. The model's "
-        f"false-alarm rate is {facts['false_alarm_rate']:g}."
-    )
-    for sentence in facts["sentences"]:
-        console.write(sentence)
-    console.notes(facts["warnings"], "warning")
-
-
-def _records(table: pd.DataFrame) -> Any:
-    """The rows of a table as plain JSON."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")
-
-
-def _write(console: Output, path: Path, text: str) -> None:
-    from daco.files.atomic import atomic_write
-
-    with atomic_write(path) as temporary:
-        temporary.write_bytes(text.encode())
-    console.write(f"all rates: {path}", wrap=False)

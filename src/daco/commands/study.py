@@ -46,10 +46,6 @@ def study(
         str,
         option("Choose by this rule: guarded, label-free, paper, criterion or dev."),
     ] = "guarded",
-    decide: Annotated[
-        list[str] | None,
-        option("Compute p-values of this configuration, too, or of all. Repeat it for more."),
-    ] = None,
     readout: Annotated[
         str | None,
         option("Use this readout, or several joined with +. The default is the first."),
@@ -65,7 +61,6 @@ def study(
         Path | None, option("Write figures and tables for a publication to this folder.")
     ] = None,
     engine: shared.Engine = "local",
-    address: shared.Address = None,
 ) -> None:
     """Evaluate a grid of configurations, choose one, and report how far to trust the choice.
 
@@ -87,7 +82,6 @@ def study(
             systems=shared.parse_systems(system or []),
             faults=faults or (),
             rule=rule,
-            decide=decide or (),
             baselines=report or export is not None,
             readout=readout,
             out=str(out),
@@ -96,7 +90,6 @@ def study(
             false_alarm_rate=false_alarm_rate,
             workers=workers,
             engine=engine,
-            address=address,
             progress=progress,
         )
     written = {}

@@ -11,11 +11,9 @@ from daco.commands import options as shared
 from daco.commands.console import (
     Output,
     progress_bars,
-    show_basis,
-    show_domains,
-    show_replaced,
     show_skipped,
 )
+from daco.commands.models import alarm_limit, configuration, show_conditions, show_replaced
 from daco.commands.options import (
     Location,
     OnError,
@@ -41,7 +39,9 @@ def update(
             "Add these normal recordings (a file, folder or manifest) or embeddings."
         ),
     ] = None,
-    domain: Annotated[str | None, option("Add the clips to this domain, which may be new.")] = None,
+    domain: Annotated[
+        str | None, option("Add them to this operating condition, which may be new.")
+    ] = None,
     remove: Annotated[
         list[str] | None,
         option("Remove the normal with this name. Repeat it for more."),
@@ -50,13 +50,14 @@ def update(
     out: Annotated[Path | None, option("Write the model here instead of replacing MODEL.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
     and_calibrate: Annotated[
-        bool, flag("--and-calibrate", "Set the threshold from the new clips, too.")
+        bool, flag("--and-calibrate", "Set the alarm limit from the new clips, too.")
     ] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     on_error: shared.OnErrorOption = OnError.skip,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
+    verbose: shared.Verbose = False,
 ) -> None:
     """Add normal recordings to a model, remove some, or undo the last change.
 
@@ -90,10 +91,10 @@ def update(
     before = MachineModel.load(model)
     target = model if out is None else model_paths([before.machine], out)[0]
     if undo:
-        _undo(console, before, model)
+        _undo(console, model)
         return
     if normals is None or domain is None:
-        save_model(console, before, remove_normals(before, remove or []), target)
+        save_model(console, before, remove_normals(before, remove or []), target, verbose)
         return
     gathered = gather_normals(
         errors, before, normals, weights, device, on_error, domain_level, session_by
@@ -125,7 +126,7 @@ def update(
     if not and_calibrate and len(after.new_names) < len(before.new_names):
         moved = quantity(len(before.new_names) - len(after.new_names), "clip")
         errors.notes([f"{moved} of the last calibration became part of the normals."])
-    save_model(console, before, after, target)
+    save_model(console, before, after, target, verbose)
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
 
 
@@ -163,7 +164,7 @@ def _anomalous(
         if distance < close < float("inf"):
             known = model.clip_names[nearest]
             errors.notes([f"{name} may be a copy of {known}: no two normals are as similar."])
-    anomalous = [name for name, alarm in zip(clips.names, scored.alarms, strict=True) if alarm]
+    anomalous = [name for name, odd in zip(clips.names, scored.anomalous, strict=True) if odd]
     if domain not in model.domains:
         errors.notes(
             [
@@ -263,7 +264,12 @@ def _rows_of_domain(errors: Output, clips: Normals, domain: str) -> list[int]:
 
 
 def save_model(
-    console: Output, before: MachineModel, after: MachineModel, path: Location, done: str = ""
+    console: Output,
+    before: MachineModel,
+    after: MachineModel,
+    path: Location,
+    verbose: bool,
+    done: str = "",
 ) -> None:
     """Write the new model, keep the one that it replaces, and show what was `done`."""
     from daco.detector.gate import require_detection
@@ -273,16 +279,19 @@ def save_model(
     more = len(after) - len(before)
     how = "Added" if more > 0 else "Removed"
     console.write(after.machine, style="bold")
-    console.write(done or f"{how} {quantity(abs(more), 'normal')}. There are now {len(after)}.")
-    show_domains(console, after, before)
-    console.write(f"The configuration is still {after.config}.")
-    show_basis(console, after)
-    console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
+    added = f"{how} {quantity(abs(more), 'recording')}. There are now {len(after)}."
+    console.write(done or added)
+    show_conditions(console, after, before, verbose)
+    console.write(alarm_limit(after))
+    if verbose:
+        for line in configuration(after):
+            console.write(line)
+        console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
     show_replaced(console, [] if previous is None else [previous])
     console.notes(after.warnings(), "warning")
 
 
-def _undo(console: Output, before: MachineModel, path: Location) -> None:
+def _undo(console: Output, path: Location) -> None:
     """Swap a model and its previous version."""
     from daco.detector.model import MachineModel
 
@@ -291,6 +300,5 @@ def _undo(console: Output, before: MachineModel, path: Location) -> None:
         raise DataError(f"{path} has no previous version: there is no {previous.name} beside it.")
     after = MachineModel.load(previous)
     replace_file(path, previous.read_bytes())
-    console.write(f"{path}: sha256 {before.sha256[:12]} -> {after.sha256[:12]}", wrap=False)
-    normals = quantity(len(after), "normal")
+    normals = quantity(len(after), "healthy recording")
     console.write(f"The model has {normals} again. {previous.name} holds the other version.")

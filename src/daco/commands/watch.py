@@ -1,16 +1,13 @@
-"""``daco watch``: score every recording that arrives in a folder."""
+"""``daco watch``: the monitor of a plant in a terminal."""
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,233 +18,201 @@ from rich.text import Text
 from daco.commands import options as shared
 from daco.commands.console import Output
 from daco.commands.options import argument, flag, option
+from daco.errors import InputError
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
-    from daco.monitoring.adaptation import Adaptation
-    from daco.monitoring.notify import WebhookSender
-    from daco.monitoring.store import Addition, Store
-    from daco.monitoring.watch import Event, ModelInUse, NewVerdict, Watcher
+    from daco.monitoring.config import PlantConfig
+    from daco.monitoring.engine import Plant, Summary
+    from daco.monitoring.store import Outcome, Recording, StoredClip
 
-_DECISIONS = {"normal": ("normal ", "green"), "anomalous": ("ANOMALY", "bold red")}
-_DAY = 24 * 3600.0
-_LAST_DELIVERIES = 30.0  # seconds that the end waits for messages on their way
-_SHARE = 0.2  # of the time that may be spent on listing a large folder
-
-
-class Tell(StrEnum):
-    """Which messages a webhook gets."""
-
-    all = "all"
-    alarms = "alarms"
+_WORDS = {"normal": ("normal ", "green"), "anomalous": ("ANOMALY", "bold red")}
 
 
 def watch(
-    model: shared.ModelPath,
-    folder: Annotated[Path, argument("Watch this folder and all folders below it.")],
-    db: shared.Database = None,
-    alarm: shared.AlarmRuleOption = "3/5",
-    recovery: Annotated[
-        int | None, option("End an alarm after this many normal clips. The default is n of k/n.")
-    ] = None,
-    adapt: Annotated[
-        bool, flag("--adapt", "Adapt the threshold to the machine, slowly and as people answer.")
-    ] = False,
-    commission: Annotated[
-        int | None,
-        option("Declare the machine healthy for this number of clips, once per model.", min=10),
-    ] = None,
-    webhook: Annotated[
-        str | None, option("Send messages about clips and alarms to this web address.")
-    ] = None,
-    webhook_secret: Annotated[
+    plant: Annotated[
+        Path, argument("Use this daco.toml, a folder with one, or the model file of one machine.")
+    ] = Path("."),
+    source: Annotated[
         str | None,
-        typer.Option(
-            envvar="DACO_WEBHOOK_SECRET", help="Sign messages with this secret.", metavar="TEXT"
+        argument(
+            "Judge this source with a model file: a folder with all folders below it, an rtsp:// "
+            "or http:// stream, or 16-bit sound on standard input (pcm:RATE)."
         ),
     ] = None,
-    tell: Annotated[Tell, option("Send all messages, or only those about alarms.")] = Tell.all,
+    db: shared.Database = None,
+    alarm: shared.AlarmRuleOption = None,
+    recover: Annotated[
+        int | None, option("End an alarm after this many normal recordings. The default is n.")
+    ] = None,
+    adapt: Annotated[
+        bool | None, flag("--adapt", "Adapt the alarm limit to the machine, slowly.")
+    ] = None,
+    expect_every: Annotated[
+        str | None, option("Raise an alarm when no recording comes for twice this time: '10 min'.")
+    ] = None,
+    notify: Annotated[
+        list[str] | None, option("Send alarms to this Apprise address. Repeat it for more.")
+    ] = None,
+    webhook: Annotated[str | None, option("Send signed messages to this web address.")] = None,
     settle: Annotated[
-        float, option("Take a file as complete after this many seconds without change.", min=0)
-    ] = 2.0,
-    poll: Annotated[
-        float, option("Wait this many seconds before the next look at the folder.", min=0.01)
-    ] = 1.0,
-    once: Annotated[bool, flag("--once", "Score the recordings that are there, then end.")] = False,
-    exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
+        float | None, option("Take a file as complete after this many seconds without change.")
+    ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,
-    aggregate: shared.Aggregate = "max",
-    weights: shared.Weights = None,
-    device: shared.Device = "cpu",
-    keep_days: shared.KeepDays = None,
+    aggregate: Annotated[
+        str | None, option("Decide by the worst window (max), by the mean, or by top3.")
+    ] = None,
+    once: Annotated[bool, flag("--once", "Judge the recordings that are there, then end.")] = False,
+    exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
 ) -> None:
-    """Score every recording that arrives in a folder, exactly once, and raise alarms.
+    """Judge every recording of a plant exactly once, and raise alarms.
 
-    daco waits for files that are still being written. It stores the results in a database, which
-    daco serve can show. After any interruption the same command continues. An overwritten file is
-    scored again if its bytes changed.
+    It runs the same engine as daco serve, without the page. Give the daco.toml of a plant; or the
+    model of one machine and the source of its recordings, with the options that daco.toml has as
+    keys. After any interruption the same command continues.
 
-    Ctrl-C ends the command. Exit codes: 0 success, 3 an alarm was opened (with --exit-code), 2 a
-    mistake in the call or the model.
+    Ctrl-C ends the command. Exit codes: 0 success, 3 an alarm was opened (with --exit-code), 1
+    recordings could not be stored, 2 a mistake in the call, daco.toml or a model.
     """
-    from daco.detector.verdict import ScoreOptions, parse_aggregate
-    from daco.embedding.frontend import cut
-    from daco.monitoring.alarms import AlarmRule
-    from daco.monitoring.notify import Webhook, WebhookSender
-    from daco.monitoring.store import Store, StoreError
-    from daco.monitoring.watch import ModelInUse, Watcher
+    from daco.monitoring.engine import Plant
 
+    machine = {
+        "alarm": alarm,
+        "recover": recover,
+        "adapt": adapt,
+        "expect_every": expect_every,
+        "settle": None if settle is None else f"{max(settle, 0.001):g} s",
+        "window": None if window is None else f"{window:g} s",
+        "hop": None if hop is None else f"{hop:g} s",
+        "aggregate": aggregate,
+    }
+    telling = {"urls": notify, "webhook": webhook}
+    config = _config(plant, source, db, machine, telling)
     console, errors = Output(), Output(stderr=True)
-    rule = AlarmRule.parse(alarm, recovery=recovery)
-    parse_aggregate(aggregate)
-    cut(1, 1, window, hop)  # reports a mistake in the options before any recording is read
-    target = Webhook.parse(webhook, webhook_secret) if webhook else None
-    in_use = ModelInUse(model, ScoreOptions(window, hop, aggregate, weights, device))
-    url = shared.database_of(db, model)
-    with ExitStack() as stack:
-        store = stack.enter_context(Store.open(url, rule=rule, events=_events(target, tell)))
-        adapt = adapt or commission is not None
-        watcher = Watcher(in_use, folder, store, adapt=adapt, settle=settle)
-        _introduce(errors, in_use, watcher, store)
-        if adapt:
-            _introduce_adaptation(errors, in_use, store, commission)
-        courier = None
-        if target is not None:
-            outbox = store.outbox.of(in_use.machine)
-            courier = stack.enter_context(
-                WebhookSender(outbox, target, lambda sentence: errors.notes([sentence]))
-            )
-        ending = stack.enter_context(_ending_signals())
-        session = _Session(console, errors, watcher, courier, keep_days)
-        if once:
-            session.once(settle, ending)
-        else:
-            session.keep_on(poll, ending)
-        session.conclude(ending)
-        if adapt:
-            with suppress(StoreError):
-                errors.notes([_adaptation(in_use, store).sentence()], "adapted")
-    if exit_code and session.opened:
+    with _logging(errors), _ending_signals() as ending:
+        running = Plant(config, say=lambda sentence: errors.notes([sentence]))
+        terminal = _Terminal(console, running)
+        try:
+            _introduce(errors, running)
+            running.on_outcome.append(terminal.show)
+            if once:
+                summary = running.once(ending.is_set)
+                _conclude(errors, terminal, summary)
+                failed = bool(summary.failures)
+            else:
+                running.start()
+                while not ending.wait(0.5) and not running.is_over:
+                    pass
+                failed = False
+                errors.write(terminal.counts())
+        finally:
+            running.stop()
+    if failed:
+        raise typer.Exit(1)
+    if exit_code and terminal.opened:
         raise typer.Exit(shared.ALARM_EXIT)
 
 
-@dataclass
-class _Session:
-    """One run of the command, with its counts."""
+def _config(
+    plant: Path,
+    source: str | None,
+    db: str | None,
+    machine: dict[str, Any],
+    telling: dict[str, Any],
+) -> PlantConfig:
+    """The configuration of a plant, or of one machine with a model and a source."""
+    from daco.detector.modelfile import SUFFIX
+    from daco.monitoring.config import PlantConfig
+    from daco.monitoring.tables import LIVE_SCHEMES
 
-    console: Output
-    errors: Output
-    watcher: Watcher
-    courier: WebhookSender | None
-    keep_days: float | None
-    clips: int = 0
-    states: Counter[str] = field(default_factory=Counter)
-    unusable: int = 0
-    opened: int = 0
-    _pruned_at: float | None = None
+    if plant.suffix != SUFFIX or plant.is_dir():
+        given = [name for name, value in machine.items() if value is not None]
+        if source is not None or given:
+            what = "a source" if source is not None else f"--{given[0].replace('_', '-')}"
+            raise InputError(f"{what} is for one model. Write it into daco.toml.")
+        return PlantConfig.load(plant, service={"database": db}, notify=telling)
+    if source is None:
+        raise InputError("Give the folder of the recordings, too: daco watch MODEL FOLDER.")
+    is_live = source.partition(":")[0] in LIVE_SCHEMES
+    if not is_live and not Path(source).is_dir():
+        raise InputError(f"{source} is not a folder. Give the folder of the recordings.")
+    name = plant.name.removesuffix(SUFFIX)
+    return PlantConfig.load(
+        None,
+        service={
+            "database": shared.database_of(db, plant),
+            "recordings": plant.absolute().parent / "kept",
+        },
+        notify=telling,
+        machine={name: {**machine, "model": plant, "stream" if is_live else "folder": source}},
+    )
 
-    def once(self, settle: float, ending: threading.Event) -> None:
-        """Score the complete files of the folder."""
-        self._prune_daily()
-        self._look(ending, second_try=False)
-        if self.watcher.waiting and not ending.wait(settle):
-            self._look(ending, second_try=False)
-        if waiting := self.watcher.waiting:
-            names = name_list(waiting)
-            self.errors.notes([f"Still being written, and left for the next run: {names}."])
 
-    def keep_on(self, poll: float, ending: threading.Event) -> None:
-        """Look at the folder again and again until `ending` is set."""
-        while not ending.is_set():
-            self._prune_daily()
-            self._look(ending)
-            ending.wait(max(poll, self.watcher.look_seconds * (1 / _SHARE - 1)))
+class _Terminal:
+    """Prints outcomes as they come, from several threads, and counts them."""
 
-    def conclude(self, ending: threading.Event) -> None:
-        """Wait for messages on their way, and print the counts."""
-        from daco.monitoring.store import StoreError
+    def __init__(self, console: Output, plant: Plant) -> None:
+        self._console, self._plant = console, plant
+        self._lock = threading.Lock()
+        self._several = len(plant.config.machine) > 1
+        self._states: dict[str, int] = {}
+        self._refused = 0
+        self.opened = 0
 
-        if self.courier is not None:
-            with suppress(StoreError):  # the messages are kept then, too
-                left = self.courier.finish(1.0 if ending.is_set() else _LAST_DELIVERIES)
-                if left:
-                    sentence = "The next run sends them."
-                    self.errors.notes(
-                        [f"Not delivered yet: {quantity(left, 'message')}. {sentence}"]
-                    )
-        others = [f"{n} {state}, " for state, n in self.states.items() if state not in _DECISIONS]
-        counts = f"{quantity(self.clips, 'clip')}, {self.states['anomalous']} anomalous, "
-        counts += "".join(others) + quantity(self.opened, "alarm")
-        if self.unusable:
-            counts += f"; {quantity(self.unusable, 'file')} could not be used"
-        self.errors.write(f"{counts}.")
-
-    def _look(self, ending: threading.Event, *, second_try: bool = True) -> None:
-        for event in self.watcher.poll(second_try=second_try, stop=ending.is_set):
-            self._show(event)
-
-    def _show(self, event: Event) -> None:
-        from daco.monitoring.watch import NewVerdict, UnusableFile
-
+    def show(self, recording: Recording, outcome: Outcome) -> None:
+        """Print one outcome."""
         now = f"{datetime.now():%H:%M:%S}"
-        if isinstance(event, NewVerdict):
-            self.clips += 1
-            self.states[event.verdict.state] += 1
-            width = self.console.width if self.console.is_terminal else None
-            for line in _clip_lines(now, event, width):
-                self.console.print(line, soft_wrap=True)
-            self._show_alarm(event.added, event.verdict.state)
-            if self.courier is not None:
-                self.courier.wake()
-        elif isinstance(event, UnusableFile):
-            self.unusable += 1
-            text = f" {printable(event.name)}: {printable(event.reason)}"
-            self.console.print(
-                Text.assemble(now, " ", ("unusable", "yellow"), text), soft_wrap=True
-            )
-        else:
-            self.errors.notes([event.text])
+        name = f"{recording.machine}: {recording.name}" if self._several else recording.name
+        with self._lock:
+            if outcome.refused is not None:
+                self._refused += 1
+                text = f" {printable(name)}: {printable(outcome.refused)}"
+                line = Text.assemble(now, " ", ("unusable", "yellow"), text)
+                self._console.print(line, soft_wrap=True)
+            elif outcome.clip is not None:
+                state = outcome.clip.state
+                self._states[state] = self._states.get(state, 0) + 1
+                width = self._console.width if self._console.is_terminal else None
+                for line in _clip_lines(now, name, outcome.clip, width):
+                    self._console.print(line, soft_wrap=True)
+                self._show_alarms(outcome, outcome.clip)
 
-    def _show_alarm(self, added: Addition, state: str) -> None:
-        if added.opened is not None:
+    def _show_alarms(self, outcome: Outcome, clip: StoredClip) -> None:
+        title = self._plant.config.machine[clip.machine].name
+        rule = self._plant.config.machine[clip.machine].rule
+        for number in outcome.opened:
             self.opened += 1
-            rule = self.watcher.store.rule
-            among = f": {rule.k} of the last {rule.n} clips are {state}" if rule.n > 1 else ""
-            text = f"         ALARM {added.opened} of {self.watcher.model.machine}{among}"
-            self.console.print(Text(printable(text), "bold white on red"), soft_wrap=True)
-        for number in added.recovered:
-            self.console.print(Text(f"         alarm {number} is over", "green"), soft_wrap=True)
+            among = f": {rule.k} of the last {rule.n} recordings are {clip.state}"
+            if rule.adds_up:
+                among = ": the evidence of its recordings adds up"
+            text = f"         ALARM {number}, {title}{among if rule.n > 1 else ''}"
+            self._console.print(Text(printable(text), "bold white on red"), soft_wrap=True)
+        for number in outcome.cleared:
+            text = f"         alarm {number}, {title}, is over"
+            self._console.print(Text(printable(text), "green"), soft_wrap=True)
 
-    def _prune_daily(self) -> None:
-        from daco.monitoring.store import StoreError
-
-        now = time.monotonic()
-        if self._pruned_at and now - self._pruned_at < _DAY:
-            return
-        store, machine = self.watcher.store, self.watcher.model.machine
-        try:
-            if self.keep_days is not None:
-                store.prune(keep_days=self.keep_days, machine=machine)
-        except StoreError as error:
-            self.errors.notes([str(error)])
-        self.watcher.forget_gone()  # daco serve may have removed clips as well
-        self._pruned_at = now
+    def counts(self) -> str:
+        """What was printed, in one sentence."""
+        clips = quantity(sum(self._states.values()), "recording")
+        others = [f"{n} {state}, " for state, n in self._states.items() if state not in _WORDS]
+        text = f"{clips}, {self._states.get('anomalous', 0)} anomalous, {''.join(others)}"
+        text += quantity(self.opened, "alarm")
+        if self._refused:
+            text += f"; {quantity(self._refused, 'file')} could not be used"
+        return f"{text}."
 
 
-def _clip_lines(now: str, scored: NewVerdict, width: int | None) -> Iterator[Text]:
-    """One line for a scored recording, and one for every reason to mistrust the score."""
-    verdict = scored.verdict
-    sign = ">" if verdict.score > verdict.threshold else "<="
-    decision, style = _DECISIONS.get(verdict.state, (f"{verdict.state:<7}", "yellow"))
-    head = f" {verdict.score:>7.4g} {sign:>2} {verdict.threshold:<7.4g} "
-    name, nearest = printable(verdict.name), printable(verdict.nearest)
+def _clip_lines(now: str, name: str, clip: StoredClip, width: int | None) -> Iterator[Text]:
+    """One line for a judged recording, and one for every reason to mistrust the verdict."""
+    decision, style = _WORDS.get(clip.state, (f"{clip.state:<7}", "yellow"))
+    judged = clip.state in _WORDS
+    head = f" {clip.oddness:5.2f}  " if judged else "        "
+    name = printable(name)
     if width is not None:
-        room = max(20, width - len(now) - 1 - len(decision) - len(head) - len("  ~ "))
-        nearest = _shortened(nearest, max(room // 3, room - cell_len(name)))
-        name = _shortened(name, room - cell_len(nearest))
-    yield Text.assemble(now, " ", (decision, style), head, name, ("  ~ " + nearest, "dim"))
-    for reason in verdict.reasons:
+        name = _shortened(name, max(20, width - len(now) - 1 - len(decision) - len(head)))
+    yield Text.assemble(now, " ", (decision, style), head, name)
+    for reason in clip.reasons:
         if reason.startswith("views:"):  # of every anomaly; the page and the database have it
             continue
         line = Text(f"         {printable(reason)}", "yellow")
@@ -268,48 +233,46 @@ def _shortened(text: str, width: int) -> str:
     return set_cell_size(f"…{text}", max(width, 1)).rstrip()
 
 
-def _events(target: object | None, tell: Tell) -> tuple[str, ...]:
-    from daco.monitoring.store import CLIP_SCORED, EVENTS
-
-    if target is None:
-        return ()
-    return EVENTS if tell is Tell.all else tuple(each for each in EVENTS if each != CLIP_SCORED)
-
-
-def _introduce(errors: Output, in_use: ModelInUse, watcher: Watcher, store: Store) -> None:
-    model = in_use.model
-    errors.write(
-        f"{in_use.machine}: {quantity(len(model), 'normal')}, alarm rule {store.rule}. The "
-        f"false-alarm rate is {model.false_alarm_rate:g} per clip, estimated "
-        f"{model.basis_sentence}."
-    )
-    errors.write(f"Watching {watcher.folder}", wrap=False)
-    errors.write(f"Results in {store.database.label}", wrap=False)
-    errors.notes(model.warnings(), "warning")
+def _introduce(errors: Output, plant: Plant) -> None:
+    plant.load_models()
+    for machine in plant.config.machine.values():
+        model = plant.models.get(machine.id)
+        if model is None:
+            raise InputError(f"{machine.model}: {plant.models.problem(machine.id)}")
+        normals = quantity(sum(model.info.domains.values()), "healthy recording")
+        errors.write(f"{machine.name}: {normals}, alarm rule {machine.rule}.")
+        if machine.folder is not None:
+            errors.write(f"  watching {machine.folder}", wrap=False)
+        errors.notes(model.info.warnings, "warning")
+    errors.write(f"Results in {plant.store.database.label}", wrap=False)
+    errors.write("The figure is the oddness: a recording is anomalous from 1 on.")
 
 
-def _introduce_adaptation(
-    errors: Output, in_use: ModelInUse, store: Store, commission: int | None
-) -> None:
-    """Print what was learned; declare the machine healthy, unless that was done for this model."""
-    state, model = _adaptation(in_use, store), in_use.model
-    if commission is not None and not state.declared_at:
-        state = store.people.declare_healthy(
-            in_use.machine,
-            commission,
-            "daco watch --commission",
-            model_sha256=model.sha256,
-            rate=model.false_alarm_rate,
-        )
-    errors.notes([state.sentence()], "adapted")
+def _conclude(errors: Output, terminal: _Terminal, summary: Summary) -> None:
+    if summary.waiting:
+        names = name_list(summary.waiting)
+        errors.notes([f"Still being written, and left for the next run: {names}."])
+    if summary.undelivered:
+        left = quantity(summary.undelivered, "message")
+        errors.notes([f"Not delivered yet: {left}. The next run sends them."])
+    errors.notes(summary.failures, "error")
+    errors.write(terminal.counts())
 
 
-def _adaptation(in_use: ModelInUse, store: Store) -> Adaptation:
-    """What was learned about the machine with this model."""
-    from daco.monitoring.adaptation import for_model
+@contextmanager
+def _logging(errors: Output) -> Iterator[None]:
+    """Print what the engine reports as notes."""
 
-    state, model = store.people.adaptation(in_use.machine), in_use.model
-    return for_model(state, model.sha256, model.false_alarm_rate)
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            errors.notes([record.getMessage()], record.levelname.lower())
+
+    handler, log = Notes(logging.WARNING), logging.getLogger("daco.monitoring")
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from daco.detector.decision import ReferenceScores, is_anomalous
+from daco.detector.decision import ReferenceScores, is_anomalous, oddness
 from daco.detector.ranges import ANOMALOUS, NORMAL
 from daco.detector.verdict import Verdict
 from daco.errors import InputError
@@ -80,7 +80,7 @@ class Adaptation:
     >>> for clip in range(50):
     ...     state = state.after_clip(clip, 95.0, {"all": 1.0}, anomalous=True)
     >>> state.sentence()
-    'The threshold has moved up by 0.5 standard deviations of the normal scores, over 50 clips.'
+    'The alarm limit has moved up by 0.5 standard deviations of the normal scores, over 50 clips.'
     """
 
     model_sha256: str
@@ -141,15 +141,16 @@ class Adaptation:
         if verdict.state not in JUDGED:
             return verdict
         p_value, threshold = self.decide(model, verdict.score, verdict.domain_weights)
-        alarm = bool(is_anomalous(p_value, self.rate))
+        anomalous = bool(is_anomalous(p_value, self.rate))
         smallest = self._supported_rate(model, verdict.domain_weights)
         first = [] if self.is_commissioned or not verdict.basis else [verdict.basis]
         return replace(
             verdict,
             p_value=p_value,
             threshold=threshold,
-            alarm=alarm,
-            state=ANOMALOUS if alarm else NORMAL,
+            oddness=oddness(p_value, self.rate),
+            anomalous=anomalous,
+            state=ANOMALOUS if anomalous else NORMAL,
             basis="; ".join([*first, *(_VERB.sub("", part) for part in self._parts())]),
             extrapolated=p_value < smallest,
             supported_rate=smallest,
@@ -263,7 +264,7 @@ class Adaptation:
 
     def sentence(self) -> str:
         """What decisions rest on, how far they were moved, and what comes next."""
-        sentences = [f"The threshold {part}." for part in self._parts()]
+        sentences = [f"The alarm limit {part}." for part in self._parts()]
         if self.left:
             sentences.append(f"The next {quantity(self.left, 'clip')} count as healthy.")
         enough = math.ceil(2 / self.rate - 1 - 1e-9)  # the second highest score decides then
@@ -273,7 +274,7 @@ class Adaptation:
 
     def _odd_clip(self, enough: int) -> str:
         """A warning of fewer healthy clips than `enough`."""
-        sentence = f"With fewer than {enough} clips, the highest of their scores sets the threshold"
+        sentence = f"With fewer than {enough} clips, the highest of their scores sets the limit"
         if not self.is_commissioned:
             return f"{sentence}, so one odd clip can hide faults."
         highest = max(self.healthy, key=lambda each: each.score)

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from daco.detector.decision import require_rate
+from daco.detector.ranges import ANOMALOUS, NORMAL, OFF
 from daco.errors import InputError
+
+if TYPE_CHECKING:
+    from daco.monitoring.store.records import StoredClip
+    from daco.monitoring.worker import ModelInfo
 
 WINDOW = 200
 """Recent clips that are looked at."""
@@ -33,11 +39,22 @@ SHIFT = 0.15
 reference of 25 clips knows that share to about 0.1."""
 
 CAUTION = (
-    "Listen to the anomalous clips first: they may be faults. Only if somebody knows that the "
+    "Listen to the anomalous recordings first: they may be faults. Only if somebody knows that the "
     "machine is healthy, declare it healthy or calibrate with new recordings of it."
 )
 
-_MANY = 0.2  # of recent clips in a state that no score decides on
+_MANY = 0.2  # of recent clips that no score decides on, for one reason
+
+_NOT_JUDGED = {
+    "short": "are shorter than the healthy ones. The settings of the recorder changed.",
+    "long": "are longer than the healthy ones. The settings of the recorder changed.",
+    "rate": "have another sample rate than the healthy ones. The recorder or its settings changed.",
+    "silent": "are silent. Check the microphone and its cable.",
+    "clipped": "are overdriven. Lower the gain of the recorder.",
+    "range": "have other levels than the healthy ones. The microphone, its place or the "
+    "surroundings changed.",
+}
+"""What is said of clips that could not be judged, by the code of the reason."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class Drift:
     by_domain: Mapping[str, DomainDrift]  #: tested at `LEVEL` divided by the number of domains
     #: on at least `FEWEST` clips the total or a domain is above its bound, or all is too quiet
     stale: bool
-    points_to: str | None  #: ``"machine"``, ``"surroundings"``, ``"either"``; None: no drift
+    points_to: str | None  #: ``"machine"``, ``"surroundings"``, ``"recorder"``, ``"either"``
     sentence: str  #: the finding
     remedy: str  #: the command that helps
     caution: str = CAUTION  #: when not to use it
@@ -85,7 +102,7 @@ def drift_of(
     *,
     domains: Sequence[str] | Mapping[str, int] = (),
     model: str = "MODEL.daco",
-    not_judged: int = 0,
+    not_judged: Mapping[str, int] | None = None,
 ) -> Drift | None:
     """Compare recent decisions of one model with its false-alarm rate.
 
@@ -100,8 +117,9 @@ def drift_of(
         By default those in the weights.
     model : str
         The file of the model, for the remedy.
-    not_judged : int
-        Number of clips of the same time that are out of range or not recorded well.
+    not_judged : mapping
+        Numbers of clips of the same time that could not be judged, by the code of the reason:
+        ``short``, ``long``, ``rate``, ``silent``, ``clipped``, ``range``.
 
     Returns
     -------
@@ -123,12 +141,14 @@ def drift_of(
     >>> drift.stale, drift.realised, drift.bound, drift.points_to
     (True, 0.28, 0.17, 'machine')
     >>> print(drift.sentence)  # doctest: +NORMALIZE_WHITESPACE
-    Some clips are far from normal and the others sound as before. This points to the machine. 28 %
-    of the last 200 clips are anomalous; of a healthy machine about 10 % would be.
+    Some recordings are far from healthy and the others sound as before. This points to the
+    machine. 28 % of the last 200 recordings are anomalous; of a healthy machine about 10 % would
+    be.
     >>> print(drift.remedy)
     daco calibrate press.daco NEW_NORMALS --domain source
     """
     require_rate(nominal)
+    not_judged = not_judged or {}
     if not decisions and not not_judged:
         return None
     names = list(domains) or sorted({name for _, weights, _ in decisions for name in weights})
@@ -148,9 +168,12 @@ def drift_of(
     shift = _shift(every if only is None else of_domain[only], nominal)
     points_to, words = _finding(total.stale or bool(stale), shift, total.n, not_judged)
     part = total if only is None else by_domain[only]
-    where = "" if only is None else f" of domain {only}"
-    judged = "judged clips" if not_judged else "clips"
-    share = f"{100 * (part.realised or 0):.3g} % of the last {part.n} {judged}{where} are anomalous"
+    where = "" if only is None else f" of the condition {only}"
+    judged = "judged recordings" if not_judged else "recordings"
+    share = (
+        f" {100 * (part.realised or 0):.3g} % of the last {part.n} {judged}{where} are anomalous"
+    )
+    share += f"; of a healthy machine about {100 * nominal:.3g} % would be."
     return Drift(
         n=total.n,
         nominal=float(nominal),
@@ -159,9 +182,29 @@ def drift_of(
         by_domain=by_domain,
         stale=points_to is not None,
         points_to=points_to,
-        sentence=f"{words} {share}; of a healthy machine about {100 * nominal:.3g} % would be.",
+        sentence=words + (share if part.n else ""),
         remedy=f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
     )
+
+
+def drift_of_clips(
+    clips: Iterable[StoredClip], info: ModelInfo, model: str = "MODEL.daco"
+) -> Drift | None:
+    """Compare the last clips of a machine with its model, without those of other models.
+
+    Clips that somebody called faults, and those of a machine that is off, are left out.
+    """
+    decisions, not_judged = [], Counter[str]()
+    for clip in clips:
+        if clip.model_sha256 != info.sha256 or clip.answer == "fault" or clip.state == OFF:
+            continue
+        if clip.state in (NORMAL, ANOMALOUS):
+            decisions.append((clip.anomalous, clip.domain_weights, clip.p_value))
+        else:
+            codes = [reason.partition(":")[0] for reason in clip.reasons]
+            not_judged[next((code for code in codes if code in _NOT_JUDGED), "range")] += 1
+    rate, domains = info.false_alarm_rate, list(info.domains)
+    return drift_of(decisions, rate, domains=domains, model=model, not_judged=not_judged)
 
 
 def _shift(clips: Sequence[tuple[bool, float]], nominal: float) -> int:
@@ -174,31 +217,32 @@ def _shift(clips: Sequence[tuple[bool, float]], nominal: float) -> int:
     return 0 if abs(change) <= bound else -1 if change > 0 else 1
 
 
-def _finding(often: bool, shift: int, n: int, not_judged: int) -> tuple[str | None, str]:
+def _finding(
+    often: bool, shift: int, n: int, not_judged: Mapping[str, int]
+) -> tuple[str | None, str]:
     """What the clips point to, and in words."""
-    clips = n + not_judged
-    if clips >= FEWEST and not_judged > _MANY * clips:
-        return "surroundings", (
-            f"{not_judged} of the last {clips} clips have other levels than the normals. This "
-            "points to the microphone or the surroundings."
-        )
+    clips = n + sum(not_judged.values())
+    code = max(not_judged, key=lambda code: not_judged[code], default="")
+    if clips >= FEWEST and not_judged.get(code, 0) > _MANY * clips:
+        points_to = "surroundings" if code == "range" else "recorder"
+        return points_to, f"{not_judged[code]} of the last {clips} recordings {_NOT_JUDGED[code]}"
     if often and shift <= 0:
         return "machine", (
-            "Some clips are far from normal and the others sound as before. This points to the "
-            "machine."
+            "Some recordings are far from healthy and the others sound as before. This points to "
+            "the machine."
         )
     if often:
         return "either", (
-            "All clips sound odder. The surroundings or the microphone changed, or the machine "
-            "changed for good."
+            "All recordings sound odder. The surroundings or the microphone changed, or the "
+            "machine changed for good."
         )
     if n >= FEWEST and shift < 0:
         return "either", (
-            "Clips sound calmer than the calibration expects, so faults may be missed. The "
+            "Recordings sound calmer than the alarm limit expects, so faults may be missed. The "
             "microphone, the surroundings or the way the machine runs changed."
         )
-    few = f"There are too few clips to check the calibration; {FEWEST} are needed."
-    return None, "The calibration holds." if n >= FEWEST else few
+    few = f"There are too few recordings to check the alarm limit; {FEWEST} are needed."
+    return None, "The alarm limit holds." if n >= FEWEST else few
 
 
 def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:

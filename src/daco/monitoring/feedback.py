@@ -61,7 +61,7 @@ class Rates:
     def sentences(self) -> list[str]:
         """Describe both rates, or that there are no answers to compute them from."""
         if not (self.false_alarms or self.faults):
-            waiting = f"Without an answer: {quantity(self.unanswered, 'anomalous clip')}."
+            waiting = f"Without an answer: {quantity(self.unanswered, 'alarming recording')}."
             return [f"No rate is known yet, because nobody has answered. {waiting}"]
         low, high = (f"{100 * end:.1f} %" for end in self.false_alarm_rate)
         left = f", {self.unanswered} without an answer" if self.unanswered else ""

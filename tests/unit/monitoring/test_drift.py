@@ -29,7 +29,7 @@ def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_fa
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
     assert (drift.stale, drift.points_to) == (True, "machine")
     assert drift.sentence.endswith(
-        "points to the machine. 21 % of the last 200 clips are anomalous; of a healthy "
+        "points to the machine. 21 % of the last 200 recordings are anomalous; of a healthy "
         "machine about 10 % would be."
     )
     assert "false" not in drift.sentence
@@ -38,7 +38,7 @@ def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_fa
 def test_no_remedy_teaches_what_may_be_a_fault():
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
     assert drift.remedy == "daco calibrate press.daco NEW_NORMALS --domain source"
-    assert drift.caution.startswith("Listen to the anomalous clips first: they may be faults.")
+    assert drift.caution.startswith("Listen to the anomalous recordings first: they may be faults.")
     assert "somebody knows that the machine is healthy" in drift.caution
 
 
@@ -46,18 +46,33 @@ def test_clips_that_are_odder_alike_may_be_either_and_levels_tell_more():
     odder = judged(42, 200, power=3)
     assert drift_of(odder, 0.1).points_to == "either"
     assert "or the machine changed for good" in drift_of(odder, 0.1).sentence
-    levels = drift_of(odder, 0.1, not_judged=80)
-    assert levels.points_to == "surroundings"
-    assert levels.sentence.startswith("80 of the last 280 clips have other levels than the normals")
-    assert drift_of([], 0.1, not_judged=80).points_to == "surroundings"
-    assert not drift_of([], 0.1, not_judged=8).stale
     assert drift_of(judged(195, 200), 0.1).points_to == "either"  # hardly any normal clip is left
+
+
+@pytest.mark.parametrize(
+    ("code", "points_to", "words"),
+    [
+        ("range", "surroundings", "have other levels than the healthy ones"),
+        ("short", "recorder", "are shorter than the healthy ones"),
+        ("rate", "recorder", "have another sample rate"),
+        ("silent", "recorder", "are silent"),
+        ("clipped", "recorder", "are overdriven"),
+    ],
+)
+def test_recordings_that_cannot_be_judged_are_told_apart(code, points_to, words):
+    drift = drift_of(judged(20, 200), 0.1, not_judged={code: 80, "long": 3})
+    assert drift.points_to == points_to
+    assert drift.sentence.startswith(f"80 of the last 283 recordings {words}")
+    only = drift_of([], 0.1, not_judged={code: 200})
+    assert only.sentence.startswith(f"200 of the last 200 recordings {words}")
+    assert "%" not in only.sentence  # of nothing
+    assert not drift_of([], 0.1, not_judged={code: 8}).stale
 
 
 def test_too_quiet_is_drift_and_few_anomalies_alone_are_not():
     quiet = drift_of(judged(1, 200, power=0.2), 0.1)
     assert (quiet.stale, quiet.points_to) == (True, "either")
-    assert quiet.sentence.startswith("Clips sound calmer than the calibration expects")
+    assert quiet.sentence.startswith("Recordings sound calmer than the alarm limit expects")
     assert not drift_of(judged(1, 200), 0.1).stale
     assert not drift_of(judged(1, 20, power=0.2), 0.1).stale
 
@@ -87,7 +102,7 @@ def test_a_calibration_that_holds_is_called_stale_about_as_seldom_as_stated():
 def test_few_clips_are_an_alarm_and_no_drift():
     drift = drift_of(judged(FEWEST - 1, FEWEST - 1), 0.1)
     assert not drift.stale
-    assert drift.sentence.startswith("There are too few clips")
+    assert drift.sentence.startswith("There are too few recordings")
     assert drift_of(judged(FEWEST, FEWEST), 0.1).stale
 
 
@@ -97,7 +112,7 @@ def test_a_small_domain_cannot_drift_unseen_in_the_total():
     assert drift.stale
     assert drift.by_domain["target"].stale
     assert not drift.by_domain["source"].stale
-    assert "50 % of the last 40 clips of domain target are anomalous" in drift.sentence
+    assert "50 % of the last 40 recordings of the condition target are anomalous" in drift.sentence
     assert drift.remedy == "daco calibrate 'a b.daco' NEW_NORMALS --domain target"
 
 
@@ -115,7 +130,7 @@ def test_no_clips_are_no_drift_and_the_dict_is_plain():
         "bound": 0.26,
         "stale": False,
     }
-    assert document["sentence"].startswith("The calibration holds.")
+    assert document["sentence"].startswith("The alarm limit holds.")
 
 
 def test_a_rate_is_checked():

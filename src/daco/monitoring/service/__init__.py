@@ -1,7 +1,6 @@
-"""The HTTP service: scoring, history and alarms, and the monitoring page.
+"""The service: HTTP, people and the page, over a plant's engine.
 
-Read `app` (the application and how it is served), `middleware` (checks of every request),
-`scoring` and `routes`, then what they use: `context` (the parts of a running service), `overview`
-(what clients see), `registry` (model files), `workers` and `model_server` (processes that decode
-and score), `recordings` (files on disk).
+Read `app` (how it is put together), `connections` and `guard` (what a request passes), `access`
+(who it comes from), `context` (what routes are given), `scoring` and `shares` (uploads), `routes`,
+`people` and `overview` (what clients see and do).
 """

@@ -6,62 +6,63 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 
-import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from daco.errors import InputError
+from daco.monitoring.config import ServiceConfig
+from daco.monitoring.engine import Plant
 from daco.monitoring.service import people, routes, scoring
-from daco.monitoring.service.context import run_service
-from daco.monitoring.service.middleware import Guard, Metrics, bounded_protocol
-from daco.monitoring.service.overview import Hub
-from daco.monitoring.service.recordings import Recordings
-from daco.monitoring.service.schemas import busy
-from daco.monitoring.service.settings import Settings
-from daco.monitoring.store import Store, StoreError
+from daco.monitoring.service.access import Access
+from daco.monitoring.service.connections import IDLE_SECONDS, Connections, limited_protocol
+from daco.monitoring.service.context import Service
+from daco.monitoring.service.guard import Guard
 from daco.version import __version__
 
-THREADS = 8
-"""For reading from the database; more would only wait for each other."""
-
 SHUTDOWN_SECONDS = 30
-BACKLOG = 512
+BACKLOG = 1024
 
-IDLE_SECONDS = 75
-"""A connection may be idle. Well above the 10 s at which recorders send clips: a client that sends
-just when its connection is closed has to send again."""
+_DESCRIPTION = """Judges recordings of machines, stores the results, and raises alarms.
 
-_DESCRIPTION = """Scores recordings of machines against models made by `daco fit`, stores the
-verdicts, and raises alarms.
-
-On a loopback address no token is needed. Elsewhere send `Authorization: Bearer TOKEN`, or open a
-session with `POST /login`. Every failure is `{"detail": "a sentence"}`. Times are UTC, ISO 8601.
+Where tokens are configured, send `Authorization: Bearer TOKEN`, or open a session with
+`POST /login`. A viewer reads; an operator also sends recordings, acknowledges, shelves and answers;
+an administrator also deletes clips, takes machines out of service and tests messages. Every failure
+is `{"detail": "a sentence"}`. Times are UTC, ISO 8601.
 """
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Create the service as a FastAPI application; its workers start and end with it.
+def create_app(plant: Plant, connections: Connections | None = None) -> FastAPI:
+    """Create the service as a FastAPI application over a plant.
 
     Parameters
     ----------
-    settings : Settings
+    plant : Plant
+        Started with the application, and stopped with it.
+    connections : Connections, optional
+        Those of the server; the application tells them of its requests.
 
     Returns
     -------
     FastAPI
     """
-    metrics = Metrics()
-    hub = Hub(metrics.events_dropped.inc)
+    connections = connections or Connections()
+    access = Access(plant.config.service.tokens)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
-        async with run_service(settings, metrics, hub) as service:
-            app.state.service = service
+        service = Service(plant, access, connections)
+        app.state.service = service
+        await service.run(plant.start)
+        try:
             yield
+        finally:
+            service.is_ending = True
+            await service.run(plant.stop)
+            service.close()
 
     app = FastAPI(
         title="daco",
@@ -74,17 +75,27 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (scoring.router, people.router, routes.reading, routes.operation):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=routes.PAGE / "static"), name="static")
-    app.add_exception_handler(StoreError, _store_failed)
     app.add_exception_handler(RequestValidationError, _not_valid)
+
+    def count(scope: Scope, status: int | None, seconds: float) -> None:
+        app.state.service.metrics.count_request(scope, status, seconds)
+
     app.add_middleware(
-        Guard, settings=settings, metrics=metrics, is_full=lambda: app.state.service.pool.is_full
+        Guard,
+        access=access,
+        connections=connections,
+        count=count,
+        hosts=_host_names(plant.config.service),
     )
-    app.state.hub = hub
     return app
 
 
-async def _store_failed(request: Request, error: Exception) -> JSONResponse:
-    return busy("The database cannot be used at the moment.").response()
+def _host_names(config: ServiceConfig) -> set[str] | None:
+    """Names under which a service on a loopback address may be asked; None elsewhere: any."""
+    if not config.on_loopback:
+        return None
+    own = f"[{config.host}]" if ":" in config.host else config.host
+    return {"localhost", "127.0.0.1", "[::1]", own, *config.allowed_hosts}
 
 
 async def _not_valid(request: Request, error: Exception) -> JSONResponse:
@@ -95,18 +106,9 @@ async def _not_valid(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": f"{where[:80] or 'body'}: {first['msg'][:200]}."}, 422)
 
 
-class Server(uvicorn.Server):
-    """Closes event streams at shutdown, which would otherwise never end."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, end streams, and finish running requests."""
-        if isinstance(self.config.app, FastAPI):
-            self.config.app.state.hub.close()
-        await super().shutdown(sockets)
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens on an address; an InputError if that is not possible."""
+def listening_socket(config: ServiceConfig) -> socket.socket:
+    """A socket that listens on the address of the configuration; an InputError if it cannot."""
+    host, port = config.host, config.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only on sockets created with IPPROTO_TCP; without it every answer
     # waits 40 ms for the acknowledgement of its head.
@@ -117,41 +119,37 @@ def listening_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise InputError(
-            f"Cannot listen on {host} port {port} ({error.strerror or error}). Choose another."
+            f"Cannot listen on {host} port {port} ({error.strerror or error}). Choose another "
+            "address in daco.toml."
         ) from None
     listener.listen(BACKLOG)
     return listener
 
 
-def serve(settings: Settings, listener: socket.socket) -> None:
+def serve(plant: Plant, listener: socket.socket) -> None:
     """Serve on a socket until SIGTERM or SIGINT; running requests are finished.
 
     Parameters
     ----------
-    settings : Settings
+    plant : Plant
     listener : socket.socket
         A socket that is bound to an address.
-
-    Raises
-    ------
-    DacoError
-        The database or the folder for recordings cannot be used.
     """
-    Store.open(settings.database).close()  # fail here with a sentence, not in uvicorn
-    if settings.clips is not None:
-        Recordings(settings.clips, settings.audio_bytes)
+    limits = plant.config.service
+    connections = Connections(limits.connections, limits.connections_per_address)
     config = uvicorn.Config(
-        create_app(settings),
-        http=bounded_protocol(settings),
+        create_app(plant, connections),
+        http=limited_protocol(connections),
         ws="none",
         loop="asyncio",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # the guard believes a proxy on this computer only
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         backlog=BACKLOG,
         h11_max_incomplete_event_size=32_768,
     )
-    Server(config).run(sockets=[listener])
+    uvicorn.Server(config).run(sockets=[listener])

@@ -1,315 +1,313 @@
-"""What clients see: machines and clips, from the store and the models together, and live events.
-
-`Feed` reads from the database what is new, so that clips of ``daco watch`` appear as well. `Hub`
-sends it to all streams. A stream that is not read in time is closed; a browser that connects again
-gets what it missed or, where that is no longer known, a ``reset``.
-"""
+"""What clients see: machines, clips and changes, from the configuration, models and store."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import logging
-import os
-import secrets
+import csv
+import io
+import threading
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 from daco.detector.ranges import OFF
-from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
-from daco.monitoring.drift import WINDOW, Drift, drift_of
-from daco.monitoring.service.recordings import Recordings, find_within
-from daco.monitoring.service.registry import Machine, Registry
-from daco.monitoring.service.settings import Settings
-from daco.monitoring.store import MachineSummary, Store, StoredAlarm, StoredClip
+from daco.detector.verdict import Verdict
+from daco.monitoring.adaptation import Adaptation, for_model
+from daco.monitoring.alarms import SHELVED
+from daco.monitoring.config import MachineConfig
+from daco.monitoring.drift import WINDOW, Drift, drift_of_clips
+from daco.monitoring.engine import Plant
+from daco.monitoring.evidence_limits import clips_between
+from daco.monitoring.expectation import expect
+from daco.monitoring.judge import UnusableRecordingError
+from daco.monitoring.models import ModelInUse
+from daco.monitoring.notify import send_test
+from daco.monitoring.notify.deliver import connect
+from daco.monitoring.service.problems import Problem
+from daco.monitoring.store import MachineSummary, Recording, StoredClip
+from daco.monitoring.store.reading import LARGEST_PAGE
 
-MOST_STREAMS = 64
-MOST_BEHIND = 256
-"""Events that a stream may be behind before it is closed."""
+LIMIT = 1.0
+"""Of the oddness, always."""
 
-REMEMBERED = 1024
-HEARTBEAT_SECONDS = 15.0
-RECONNECT_MILLISECONDS = 2000
+FRESH_SECONDS = 5.0
+"""How long documents of machines are used again while nothing has changed."""
 
-QUIET_SECONDS, BUSY_SECONDS = 2.0, 0.25
-"""Between two reads of the database while this process stores nothing, and while it does."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of cells that spreadsheets compute."""
 
-# Counts of a day may be this many seconds old, or this many times as old as counting took.
-_FRESH_COUNTS, _FRESH_TIMES = 2.0, 20.0
-_PAGE = 200
-_END = None
-
-Stream = asyncio.Queue[str | None]
-
-log = logging.getLogger("daco.monitoring.service")
+_NOTHING = MachineSummary("", 0, 0, 0, None, None, None)
 
 
 class Overview:
-    """Reads machines and clips; its methods may be called in any thread.
+    """Reads machines and clips; its methods may be called in any thread."""
 
-    What it remembers is replaced as a whole: threads that compute it twice agree.
-    """
+    def __init__(self, plant: Plant) -> None:
+        self._plant, self._store = plant, plant.store
+        self._lock = threading.Lock()
+        self._documents: tuple[int, float, list[dict[str, Any]]] = (-1, 0.0, [])
+        self._drifts: dict[str, tuple[tuple[int, str], Drift | None]] = {}
+        self._indices: dict[str, tuple[str, dict[str, int]]] = {}
+        self._labels = {each.name: each.label for each in connect(plant.config)}
 
-    def __init__(
-        self, store: Store, registry: Registry, recordings: Recordings | None, settings: Settings
-    ) -> None:
-        self.store = store
-        self._registry, self._recordings, self._settings = registry, recordings, settings
-        self._drifts: dict[str, tuple[tuple[MachineSummary, str], Drift | None]] = {}
-        self._day: tuple[float, dict[str, dict[str, int]]] = (0.0, {})  # good until, counts
-
-    def clip(self, stored: StoredClip, *, alarm_id: int | None = None) -> dict[str, Any]:
+    def clip(self, stored: StoredClip) -> dict[str, Any]:
         """A stored clip as `schemas.Clip`."""
-        machine = self._registry.get(stored.machine)
         return {
-            **stored.to_dict(),
-            "nearest_index": machine.index_of.get(stored.nearest) if machine else None,
-            "has_audio": self.recording_of(stored) is not None,
-            "alarm_id": alarm_id,
+            **self._verdict(stored, stored.machine),
+            "has_audio": self._plant.audio(stored) is not None,
         }
 
-    def recording_of(self, clip: StoredClip) -> Path | None:
-        """The path of a clip's recording, if it may be given out.
+    def judged(self, recording: Recording, record: bool) -> dict[str, Any]:
+        """The clip of a recording that is judged now, and stored unless it is a trial."""
+        if not record:
+            return self._trial(recording, self._plant.trial(recording))
+        outcome = self._plant.handle(recording)
+        if outcome.refused is not None:
+            raise UnusableRecordingError(outcome.refused)
+        if outcome.clip is None:
+            raise Problem(409, "This recording was judged before and is no longer kept.")
+        clip = self.clip(outcome.clip)
+        return {**clip, "opened": list(outcome.opened), "cleared": list(outcome.cleared)}
 
-        Uploads have relative names; only a watched recording's path is resolved on disk.
-        """
-        if clip.audio_path is None:
+    def _trial(self, recording: Recording, verdict: Verdict) -> dict[str, Any]:
+        return {
+            **self._verdict(verdict, recording.machine),
+            "id": None,
+            "machine": recording.machine,
+            "time": recording.recorded_at or recording.received_at,
+            "received_at": recording.received_at,
+            "recorded_at": recording.recorded_at,
+            "audio_sha256": None,
+            "answer": None,
+            "findings": None,
+            "has_audio": False,
+        }
+
+    def _verdict(self, verdict: Verdict, machine: str) -> dict[str, Any]:
+        rarest = verdict.supported_rate if verdict.extrapolated else verdict.p_value
+        return {
+            **vars(verdict),
+            "one_in": 1 / max(rarest, 1e-9),
+            "nearest_index": self._index(machine, verdict.nearest),
+        }
+
+    def _index(self, machine: str, name: str) -> int | None:
+        """The row of a healthy recording in the present model."""
+        model = self._plant.models.get(machine) if machine in self._plant.config.machine else None
+        if model is None:
             return None
-        if os.path.isabs(clip.audio_path):
-            return find_within(self._settings.watched, clip.audio_path)
-        return self._recordings.find(clip.audio_path) if self._recordings else None
+        sha256, index = self._indices.get(machine, ("", {}))
+        if sha256 != model.file_sha256:
+            index = {name: row for row, name in reversed(list(enumerate(model.info.names)))}
+            self._indices[machine] = (model.file_sha256, index)
+        return index.get(name)
+
+    def history(self, machine: str, limit: int, **page: Any) -> dict[str, Any]:
+        """A page of clips, as `schemas.History`."""
+        found = self._store.clips(machine, limit, **page)
+        following = found[-1].id if len(found) == limit else None
+        return {"clips": [self.clip(each) for each in found], "next": following}
+
+    def table(self, machine: str, **span: Any) -> str:
+        """Clips as CSV; text that a spreadsheet would compute is marked as text."""
+        file = io.StringIO()
+        rows = csv.writer(file)
+        rows.writerow(("time", "name", "state", "oddness", "p_value", "answer", "findings"))
+        for clip in self._store.clips(machine, LARGEST_PAGE, **span):
+            told = " ".join(each["text"] for each in clip.findings or ())
+            texts = (clip.name, clip.state, clip.answer or "", told)
+            name, state, answer, found = (f"'{t}" if t[:1] in FORMULA else t for t in texts)
+            time = clip.time.isoformat(timespec="seconds")
+            rows.writerow(
+                (time, name, state, f"{clip.oddness:.4g}", f"{clip.p_value:.4g}", answer, found)
+            )
+        return file.getvalue()
 
     def machines(self, only: Collection[str] | None = None) -> list[dict[str, Any]]:
-        """Every machine that has a model, or those named, by id; as `schemas.Machine`."""
-        known = self._registry.snapshot.machines
-        wanted = [known[name] for name in sorted(known) if only is None or name in only]
-        if not wanted:
-            return []
-        summaries = {each.machine: each for each in self.store.machines_summary()}
-        day, nothing = self._last_day(), MachineSummary("", 0, 0, 0, None, None)
-        learned = self.store.people.adaptations() if self._settings.adapt else {}
-        machines = []
-        for machine in wanted:
-            summary = summaries.get(machine.id, nothing)
-            drift = self._drift(machine, summary)
-            document = {
-                **machine.to_dict(),
-                "status": self._status(summary, drift),
-                "last": self.clip(summary.last) if summary.last else None,
-                "open_alarms": summary.open_alarms,
-                "last_24h": day.get(machine.id, {"clips": 0, "anomalous": 0}),
-                "drift": drift.to_dict() if drift else None,
-                "adaptation": None,
+        """Every machine, or those named, as `schemas.Machine`."""
+        with self._lock:  # many pages ask at once: one of them reads
+            change, made_at, documents = self._documents
+            last = self._store.changes().last
+            if last != change or time.monotonic() - made_at > FRESH_SECONDS:
+                documents = self._make_documents()
+                self._documents = (last, time.monotonic(), documents)
+        return [each for each in documents if only is None or each["id"] in only]
+
+    def changes(self, after: int) -> dict[str, Any]:
+        """What has changed after a number, as `schemas.Changes`."""
+        changes = self._store.changes(after)
+        names = {*changes.machines, *(clip.machine for clip in changes.clips)}
+        names |= {alarm.machine for alarm in changes.alarms if alarm.machine}
+        return {
+            "last": changes.last,
+            "more": changes.more,
+            "clips": [self.clip(clip) for clip in changes.clips],
+            "alarms": changes.alarms,
+            "machines": self.machines(names) if names else [],
+        }
+
+    def messages(self) -> dict[str, Any]:
+        """Messages that wait or were refused, as `schemas.Messages`."""
+        labels, outbox = self._labels, self._store.outbox
+        refused = [
+            {
+                **vars(each),
+                "receiver": labels.get(each.receiver, each.receiver),
+                "machine": each.body.get("data", {}).get("machine"),
+                "error": each.last_error,
             }
-            if self._settings.adapt:
-                document |= self.adapted(machine, learned.get(machine.id))
-            machines.append(document)
-        return machines
+            for each in outbox.refused()
+        ]
+        pending = outbox.pending()
+        return {
+            "pending": {labels.get(name, name): n for name, n in pending.items()},
+            "refused": refused,
+            "receivers": list(labels.values()),
+        }
 
-    def adapted(self, machine: Machine, state: Adaptation | None) -> dict[str, Any]:
-        """What was learned about a machine, as `schemas.Adapted`."""
-        rate = machine.false_alarm_rate
-        state = for_model(state, machine.model_sha256, rate)
-        known = {"sentence": state.sentence(), "left": state.left}
-        thresholds = state.reference(machine.reference).domain_thresholds(rate)
-        return {"adaptation": known, "thresholds": thresholds}
+    def send_test(self) -> dict[str, str | None]:
+        """What became of test messages, by receiver."""
+        return {each.label: each.error for each in send_test(self._plant.config)}
 
-    def _status(self, summary: MachineSummary, drift: Drift | None) -> str:
-        if summary.open_alarms:
-            return "alarm"
-        if drift is not None and drift.stale:
-            return "stale"
-        since = timedelta(seconds=self._settings.silent_after)
-        if summary.last is None or datetime.now(UTC) - summary.last.received_at > since:
-            return "silent"
-        return "ok"
+    def _make_documents(self) -> list[dict[str, Any]]:
+        summaries = {each.machine: each for each in self._store.machines_summary()}
+        day = self._store.counts_since(datetime.now(UTC) - timedelta(days=1))
+        learned = self._store.adaptations()
+        shelved = self._shelved()
+        statuses = {each.id: each for each in self._plant.status()}
+        documents = []
+        for name, machine in self._plant.config.machine.items():
+            summary = summaries.get(name, _NOTHING)
+            model = self._plant.models.get(name)
+            drift = self._drift(machine, model, summary)
+            clips, anomalous = day.get(name, (0, 0))
+            status = statuses[name]
+            documents.append(
+                {
+                    "id": name,
+                    "title": machine.name,
+                    "status": _status(status, summary, drift, shelved.get(name, 0)),
+                    "limit": LIMIT,
+                    "last": self.clip(summary.last) if summary.last else None,
+                    "open_alarms": summary.open_alarms,
+                    "last_24h": {"clips": clips, "anomalous": anomalous},
+                    "rule": str(machine.rule),
+                    "evidence": status.evidence,
+                    "evidence_limit": status.evidence_limit,
+                    "source": _source(machine),
+                    "expect_every": machine.expect_every and machine.expect_every.total_seconds(),
+                    "out_of_service_since": summary.out_of_service_since,
+                    "out_of_service_by": summary.out_of_service_by,
+                    "problems": list(status.problems),
+                    "expectation": self._expectation(machine, model, clips),
+                    "drift": drift and asdict(drift),
+                    "adaptation": self._adaptation(machine, model, learned),
+                    **_of_model(model),
+                }
+            )
+        return documents
 
-    def _drift(self, machine: Machine, summary: MachineSummary) -> Drift | None:
+    def _expectation(
+        self, machine: MachineConfig, model: ModelInUse | None, last_day: int
+    ) -> list[str]:
+        """How often the rule will raise a false alarm, and how soon it finds a fault."""
+        every, rule, limits = machine.expect_every, machine.rule, self._plant.limits
+        a_day = limits.recordings_a_day(machine.id) if rule.adds_up else last_day
+        a_day = timedelta(days=1) / every if every else a_day
+        if model is None or not a_day or rule.never:
+            return []
+        info, limit = model.info, limits.of(machine.id)
+        if limit is not None:
+            between = clips_between(rule, a_day)
+            told = _expect(limit, info.false_alarm_rate, a_day, None, between)
+        else:
+            references = len(info.reference.scores)
+            told = _expect((rule.k, rule.n), info.false_alarm_rate, round(a_day), references)
+        return [*told, *filter(None, [limits.sentence(machine.id)])]
+
+    def _shelved(self) -> dict[str, int]:
+        """Open alarms that are shelved, by machine."""
+        counts: dict[str, int] = {}
+        for alarm in self._store.alarms(open_only=True, limit=500):
+            if alarm.machine is not None and alarm.state == SHELVED:
+                counts[alarm.machine] = counts.get(alarm.machine, 0) + 1
+        return counts
+
+    def _adaptation(
+        self,
+        machine: MachineConfig,
+        model: ModelInUse | None,
+        learned: Mapping[str, Adaptation],
+    ) -> dict[str, Any] | None:
+        adapts = self._plant.config.service.adapt if machine.adapt is None else machine.adapt
+        if not adapts or model is None:
+            return None
+        info = model.info
+        state = for_model(learned.get(machine.id), info.sha256, info.false_alarm_rate)
+        return {"sentence": state.sentence(), "left": state.left}
+
+    def _drift(
+        self, machine: MachineConfig, model: ModelInUse | None, summary: MachineSummary
+    ) -> Drift | None:
         """The drift over the clips that the present model judged; computed once per change."""
-        key = (summary, machine.model_sha256)
+        if model is None or summary.last is None:
+            return None
+        key = (summary.changed, model.info.sha256)
         known = self._drifts.get(machine.id)
         if known is not None and known[0] == key:
             return known[1]
-        recent = [
-            clip
-            for clip in self.store.clips(machine.id, WINDOW)
-            if clip.model_sha256 == machine.model_sha256 and clip.answer != "fault"
-        ]
-        judged = [
-            (clip.alarm, clip.domain_weights, clip.p_value)
-            for clip in recent
-            if clip.state in JUDGED
-        ]
-        drift = drift_of(
-            judged,
-            machine.false_alarm_rate,
-            domains=machine.domains,
-            model=f"{machine.id}.daco",
-            not_judged=sum(clip.state not in (*JUDGED, OFF) for clip in recent),
-        )
+        recent = self._store.clips(machine.id, WINDOW)
+        drift = drift_of_clips(recent, model.info, str(machine.model))
         self._drifts[machine.id] = (key, drift)
         return drift
 
-    def _last_day(self) -> dict[str, dict[str, int]]:
-        """Clips and anomalous clips of the last 24 hours, by machine."""
-        good_until, counts = self._day
-        started = time.monotonic()
-        if started < good_until:
-            return counts
-        since = datetime.now(UTC) - timedelta(days=1)
-        counts = {
-            name: {"clips": clips, "anomalous": anomalous}
-            for name, (clips, anomalous) in self.store.counts_since(since).items()
-        }
-        ended = time.monotonic()
-        self._day = (ended + max(_FRESH_COUNTS, _FRESH_TIMES * (ended - started)), counts)
-        return counts
+
+def _status(status: Any, summary: MachineSummary, drift: Drift | None, shelved: int) -> str:
+    if summary.out_of_service_since is not None:
+        return "out of service"
+    if summary.open_alarms > shelved:
+        return "alarm"
+    if shelved:
+        return "shelved"
+    if status.problems:
+        return "problem"
+    if drift is not None and drift.stale:
+        return "stale"
+    if summary.last is None:
+        return "silent"
+    return "off" if summary.last.state == OFF else "ok"
 
 
-class Hub:
-    """Sends events to all streams, and keeps the last ones for clients that reconnect."""
-
-    def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
-        self._streams: set[Stream] = set()
-        self._run = secrets.token_hex(4)  # ids of an earlier process are not valid here
-        self._number = 0
-        self._recent: deque[tuple[int, str]] = deque(maxlen=REMEMBERED)
-        self._on_drop = on_drop
-        self.is_closed = False
-
-    @property
-    def streams(self) -> int:
-        """Open streams."""
-        return len(self._streams)
-
-    def publish(self, kind: str, data: dict[str, Any]) -> None:
-        """Send an event to all streams; a stream that is too far behind is closed."""
-        self._number += 1
-        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-        event = f"id: {self._run}-{self._number}\nevent: {kind}\ndata: {text}\n\n"
-        self._recent.append((self._number, event))
-        for stream in list(self._streams):
-            if stream.qsize() >= MOST_BEHIND:
-                self._streams.discard(stream)
-                stream.put_nowait(_END)
-                self._on_drop()
-            else:
-                stream.put_nowait(event)
-
-    def open(self, last_id: str | None = None) -> Stream:
-        """A stream of the events from now on, after those that followed `last_id`."""
-        stream: Stream = asyncio.Queue()
-        for event in self._missed(last_id) if last_id else ():
-            stream.put_nowait(event)
-        self._streams.add(stream)
-        return stream
-
-    async def read(self, stream: Stream) -> AsyncIterator[str]:
-        """The text sent on a stream, until it or the service ends."""
-        # Sent at once, so that the client knows it is connected.
-        yield f"retry: {RECONNECT_MILLISECONDS}\n\n"
-        while not self.is_closed:
-            try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    event = await stream.get()
-            except TimeoutError:
-                yield ": still here\n\n"
-                continue
-            if event is _END:
-                return
-            yield event
-
-    def leave(self, stream: Stream) -> None:
-        """Remove a stream that is no longer read."""
-        self._streams.discard(stream)
-
-    def close(self) -> None:
-        """End all streams."""
-        self.is_closed = True
-        for stream in self._streams:
-            stream.put_nowait(_END)
-
-    def _missed(self, last_id: str) -> list[str]:
-        run, _, number = last_id.partition("-")
-        if run == self._run and number.isascii() and number.isdigit() and len(number) < 16:
-            first = self._recent[0][0] if self._recent else self._number + 1
-            if first - 1 <= int(number) <= self._number:
-                return [event for each, event in self._recent if each > int(number)]
-        return [f"id: {self._run}-{self._number}\nevent: reset\ndata: {{}}\n\n"]
+def _source(machine: MachineConfig) -> str:
+    if machine.folder is not None:
+        return "a folder"
+    if machine.stream is not None:
+        return "a live stream"
+    return "a microphone" if machine.microphone is not None else "the network"
 
 
-class Feed:
-    """Publishes the clips and alarms that are new in the database."""
+@lru_cache(1000)
+def _expect(
+    rule: tuple[int, int] | float,
+    rate: float,
+    a_day: float,
+    references: int | None,
+    between: float | None = None,
+) -> tuple[str, ...]:
+    expected = expect(rule, rate, a_day, references=references, clips_between=between)
+    return expected.sentences
 
-    def __init__(self, overview: Overview, hub: Hub) -> None:
-        self._overview, self._store, self._hub = overview, overview.store, hub
-        self._last_ids: dict[str, int] | None = None  # None: nothing is read
-        self._open: dict[int, StoredAlarm] = {}
-        self._news = asyncio.Event()
-        self._turn = asyncio.Lock()
 
-    def wake(self) -> None:
-        """Say that something was committed."""
-        self._news.set()
-
-    async def attend(self) -> None:
-        """A client has connected: from now on every new clip is published."""
-        async with self._turn:
-            if self._last_ids is None:
-                self._last_ids = await asyncio.to_thread(self._start)
-
-    async def run(self) -> None:
-        """Read and publish until cancelled."""
-        while True:
-            await asyncio.sleep(BUSY_SECONDS)
-            try:
-                async with asyncio.timeout(QUIET_SECONDS - BUSY_SECONDS):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
-            self._news.clear()
-            async with self._turn:
-                if not self._hub.streams:
-                    self._last_ids = None
-                if self._last_ids is None:
-                    continue
-                try:
-                    for kind, data in await asyncio.to_thread(self._read, self._last_ids):
-                        self._hub.publish(kind, data)
-                except Exception as error:  # the database may be away for a while
-                    log.warning("events wait: %s", error)
-
-    def _start(self) -> dict[str, int]:
-        summaries = self._store.machines_summary()
-        self._open = self._open_alarms()
-        return {each.machine: each.last.id for each in summaries if each.last}
-
-    def _open_alarms(self) -> dict[int, StoredAlarm]:
-        return {alarm.id: alarm for alarm in self._store.alarms(open_only=True, limit=_PAGE)}
-
-    def _read(self, last_ids: dict[str, int]) -> list[tuple[str, dict[str, Any]]]:
-        """The events since the last read, clips before alarms before machines."""
-        clips: list[StoredClip] = []
-        for each in self._store.machines_summary():
-            last_id = last_ids.get(each.machine, 0)
-            if each.last is not None and each.last.id > last_id:
-                page = self._store.clips(each.machine, _PAGE, after=last_id)
-                clips += page
-                last_ids[each.machine] = page[0].id if page else each.last.id
-        is_open = self._open_alarms()
-        changed = [alarm for number, alarm in is_open.items() if number not in self._open]
-        closed = (self._store.alarm(number) for number in self._open.keys() - is_open.keys())
-        changed += [alarm for alarm in closed if alarm is not None]
-        self._open = is_open
-        touched = {clip.machine for clip in clips} | {alarm.machine for alarm in changed}
-        clips.sort(key=lambda clip: clip.id)
-        changed.sort(key=lambda alarm: alarm.id)
-        return [
-            *(("clip", self._overview.clip(clip)) for clip in clips),
-            *(("alarm", alarm.to_dict()) for alarm in changed),
-            *(("machine", machine) for machine in self._overview.machines(touched)),
-        ]
+def _of_model(model: ModelInUse | None) -> dict[str, Any]:
+    """What a machine's document says of its model."""
+    info = model.info if model else None
+    return {
+        "conditions": list(info.domains) if info else [],
+        "normals": len(info.names) if info else 0,
+        "sample_rate": info.sample_rate if info else None,
+        "false_alarm_rate": info.false_alarm_rate if info else None,
+        "basis": info.basis if info else "",
+        "model_sha256": info.sha256 if info else None,
+    }

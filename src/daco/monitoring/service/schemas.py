@@ -1,178 +1,77 @@
-"""The shapes of the API's answers, which FastAPI validates, and the failures it answers with.
-
-A clip is a `daco.detector.verdict.Verdict` with a few more fields; alarms and drift are the store's
-and the drift module's own dataclasses.
-"""
+"""The shapes of the API's answers and of the bodies that it takes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import JSONResponse
 
-from daco.detector.gate import NormalRow
-from daco.detector.verdict import Verdict
 from daco.monitoring.adaptation import FEWEST, MOST, Answer
-from daco.monitoring.drift import Drift
-from daco.monitoring.feedback import Rates
 from daco.monitoring.store import StoredAlarm
-from daco.monitoring.store.people import StoredAnswer
 
-RETRY_SECONDS = 1
-
-_CLIP_EXAMPLE: dict[str, Any] = {
-    "id": 4711,
-    "received_at": "2026-03-01T11:00:00.250000Z",
-    "recorded_at": "2026-03-01T10:59:50Z",
-    "name": "press-0001.wav",
-    "machine": "press",
-    "score": 0.974,
-    "p_value": 0.0132,
-    "alarm": True,
-    "threshold": 0.9313,
-    "domain_weights": {"source": 0.21, "target": 0.79},
-    "nearest": "train/section_00_target_train_normal_0007.wav",
-    "nearest_index": 997,
-    "nearest_distance": 0.0412,
-    "reasons": [
-        "far: farther from every normal (0.0412) than any of them is (0.03)",
-        "views: rhythm up to 15 Hz: ordinary; repetition up to 500 Hz: 3.1 deviations above the "
-        "normals",
-    ],
-    "seconds": 30.0,
-    "windows": 3,
-    "worst_window": 20.0,
-    "model_sha256": "b60d893de481f10018f57a603c10a0a4ac9d06db4f9e8e8e9fe63ca0dbb90d02",
-    "state": "anomalous",
-    "basis": "from 25 new recordings of 12 May 2026",
-    "views": {"mod": 0.4, "env": 3.1},
-    "extrapolated": False,
-    "supported_rate": 0.0099,
-    "audio_sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
-    "answer": "fault",
-    "has_audio": True,
-    "alarm_id": 12,
-}
+_TEXT = r"^[^\x00]*$"  # databases store no NUL
+Comment = Annotated[str, Field(max_length=4000, pattern=_TEXT, examples=["Loose belt, tightened."])]
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=(), from_attributes=True)
 
 
-class Detail(_Shape):
-    """Why a request failed, in a sentence."""
-
-    detail: str = Field(examples=["There is no machine 'press'."])
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clip(Verdict):
-    """A stored verdict. A higher score is more anomalous; times are UTC, ISO 8601.
+class Clip(_Shape):
+    """A judged recording. Times are UTC, ISO 8601.
 
-    `name` is the sender's, never a path. `nearest_index` is the row of the most similar normal in
-    the machine's present model, for `/normals/{index}`. `has_audio`: the recording can be fetched.
-    `alarm_id` is the alarm that this clip opened; only the answer to the upload has it.
+    The limit of `oddness` is always 1; 2 is as unlikely as two false alarms in a row. `one_in` says
+    that one in so many healthy recordings sounds as odd; with `extrapolated` it is only a lower
+    bound. `state` is `normal`, `anomalous`, or why the sound was not judged: `off`, `out of range`,
+    `recorder fault`. `time` is when it was recorded, or received where that is not known.
+    `nearest_index` is the row of the most similar healthy recording, for `/normals/{index}`.
+    `opened` and `cleared` are alarms, and only the answer to the upload has them. The clip of a
+    trial has no `id`.
     """
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [_CLIP_EXAMPLE]}
-    )
-
-    id: int
-    received_at: str
-    recorded_at: str | None
+    id: int | None
+    machine: str
+    name: str
+    time: datetime
+    received_at: datetime
+    recorded_at: datetime | None
+    state: str
+    anomalous: bool
+    oddness: float
+    one_in: float
+    p_value: float
+    extrapolated: bool
+    supported_rate: float
+    score: float
+    threshold: float
+    basis: str
+    domain_weights: dict[str, float]
+    nearest: str
     nearest_index: int | None
+    nearest_distance: float
+    reasons: list[str]
+    findings: list[dict[str, Any]] | None
+    views: dict[str, float]
+    seconds: float | None
+    windows: int
+    worst_window: float | None
+    model_sha256: str
     audio_sha256: str | None
     answer: str | None
     has_audio: bool
-    alarm_id: int | None = None
-
-
-class Refused(_Shape):
-    """A file of a multipart body that could not be judged."""
-
-    name: str
-    status: int = Field(description="The answer's status for the file alone.", examples=[400])
-    detail: str = Field(examples=["The recording cannot be used: truncated."])
-    retry: bool = Field(
-        description="Send it again later: the service was busy, or a worker ended or took too "
-        "long. If false, the same file will be refused again."
-    )
+    opened: list[int] = []
+    cleared: list[int] = []
 
 
 class OneClip(_Shape):
-    """A stored clip; of a recording, it is committed before it is answered."""
+    """A clip; that of an upload is committed before it is answered, unless it was a trial."""
 
     clip: Clip
-
-
-class ScoredClips(_Shape):
-    """Verdicts on a multipart body with several files, in their order."""
-
-    clips: list[Clip]
-    refused: list[Refused]
-
-
-class LastDay(_Shape):
-    """Counts of the last 24 hours."""
-
-    clips: int
-    anomalous: int
-
-
-class AdaptationInfo(_Shape):
-    """What the service learned about a machine; null where it does not adapt."""
-
-    sentence: str
-    left: int = Field(description="Clips that are still to be taken as healthy.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelInfo:
-    """A machine's model; `id` is the stem of its file, `domains` counts normals per domain.
-
-    `thresholds` are those of clips that belong to one domain alone, adapted where the service
-    adapts; `basis` says what the model's rest on.
-    `problem` says why a newer model file is not used.
-    """
-
-    id: str
-    machine: str
-    config: str
-    thresholds: dict[str, float]
-    false_alarm_rate: float
-    basis: str
-    domains: dict[str, int]
-    model_sha256: str
-    backbone: str | None
-    created: str | None
-    problem: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Machine(ModelInfo):
-    """A machine at a glance: its model, status, last clip and drift."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
-
-    status: Literal["ok", "alarm", "stale", "silent"]
-    last: Clip | None
-    open_alarms: int
-    last_24h: LastDay
-    drift: Drift | None
-    adaptation: AdaptationInfo | None
-
-
-class Machines(_Shape):
-    """All machines, and unusable model files."""
-
-    machines: list[Machine]
-    problems: dict[str, str] = Field(
-        description="Model files that cannot be used, and why.",
-        examples=[{"old.daco": "truncated: ... Copy the file again."}],
-    )
 
 
 class History(_Shape):
@@ -182,14 +81,6 @@ class History(_Shape):
     next: int | None = Field(description="The `before` of the next page; null at the end.")
 
 
-class Normals(_Shape):
-    """A page of a model's normals, the most suspicious first."""
-
-    normals: list[NormalRow]
-    total: int
-    next: int | None = Field(description="The `offset` of the next page; null at the end.")
-
-
 class Alarms(_Shape):
     """Alarms, the newest first."""
 
@@ -197,52 +88,221 @@ class Alarms(_Shape):
 
 
 class OneAlarm(_Shape):
-    """An alarm; the first acknowledgement and the last answer stay."""
+    """An alarm as it is now."""
 
     alarm: StoredAlarm
 
 
-class _Said(_Shape):
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+class Counts(_Shape):
+    """Clips, and how many of them are anomalous."""
 
-    by: str = Field(min_length=1, max_length=200, examples=["Kim"])
-
-
-class Acknowledgement(_Said):
-    """Who takes care of an alarm, and what they found."""
-
-    comment: str = Field(default="", max_length=4000, examples=["Loose belt, tightened."])
+    clips: int
+    anomalous: int
 
 
-class GivenAnswer(Acknowledgement):
-    """What a clip or an alarm was."""
+class Adaptation(_Shape):
+    """What was learned about a machine; null where decisions are not adapted."""
 
-    answer: Answer
-
-
-class Declaration(_Said):
-    """Declares that the next clips of a machine are healthy, with the name of the person."""
-
-    clips: int = Field(default=100, ge=FEWEST, le=MOST)
+    sentence: str
+    left: int = Field(description="Recordings that are still to be taken as healthy.")
 
 
-class Adapted(_Shape):
-    """What the service has learned about a machine, and the thresholds that follow."""
+class Drift(_Shape):
+    """Whether the alarm limit still fits the recent recordings, and what to do if not."""
 
-    adaptation: AdaptationInfo
-    thresholds: dict[str, float]
+    stale: bool
+    sentence: str
+    caution: str
+    remedy: str
+
+
+class Machine(_Shape):
+    """A machine at a glance.
+
+    `status` is `alarm`, `shelved`, `out of service`, `problem`, `stale` (the alarm limit is out of
+    date), `silent` (nothing was recorded lately) or `ok`. `limit` is that of the oddness.
+    `problems` are sentences about its model and its source.
+    """
+
+    id: str
+    title: str
+    status: str
+    limit: float
+    last: Clip | None
+    open_alarms: int
+    last_24h: Counts
+    rule: str
+    evidence: float | None = Field(description="Of a fault, where the alarm rule adds up.")
+    evidence_limit: float | None = Field(description="The evidence at which it alarms.")
+    source: str = Field(description="Where its recordings come from.")
+    expect_every: float | None = Field(description="Seconds between two recordings.")
+    out_of_service_since: datetime | None
+    out_of_service_by: str | None
+    problems: list[str]
+    conditions: list[str] = Field(description="Operating conditions of the healthy recordings.")
+    normals: int = Field(description="Healthy recordings in the model.")
+    sample_rate: int | None
+    false_alarm_rate: float | None
+    basis: str = Field(description="What the alarm limit rests on.")
+    model_sha256: str | None
+    expectation: list[str] = Field(description="What the alarm rule will do, in words.")
+    drift: Drift | None
+    adaptation: Adaptation | None
+
+
+class OneMachine(_Shape):
+    """A machine as it is now."""
+
+    machine: Machine
+
+
+class Machines(_Shape):
+    """All machines, and the number to ask `/v1/changes` with."""
+
+    machines: list[Machine]
+    last: int
+
+
+class Changes(_Shape):
+    """What has changed after a number; ask with `last` next, at once if there is `more`."""
+
+    last: int
+    more: bool
+    clips: list[Clip]
+    alarms: list[StoredAlarm]
+    machines: list[Machine]
+
+
+class TrendPoint(_Shape):
+    """The clips of an hour or a day; `judged` are those whose sound could be judged."""
+
+    start: datetime
+    clips: int
+    judged: int
+    anomalous: int
+    oddness_mean: float | None
+    oddness_max: float | None
+
+
+class Note(_Shape):
+    """What a person wrote about a machine at a time."""
+
+    id: int
+    machine: str
+    at: datetime
+    text: str
+    by: str
+
+
+class Trend(_Shape):
+    """Oddness by hour or day, and the notes of that time."""
+
+    points: list[TrendPoint]
+    notes: list[Note]
+
+
+class Notes(_Shape):
+    """Notes about a machine."""
+
+    notes: list[Note]
+
+
+class Normal(_Shape):
+    """A healthy recording of the model."""
+
+    row: int
+    name: str
+    domain: str
+    score: float
+    p_value: float
+    nearest_distance: float
+    warning: str
+
+
+class Normals(_Shape):
+    """A page of a model's healthy recordings, the most suspicious first."""
+
+    normals: list[Normal]
+    total: int
+    next: int | None = Field(description="The `offset` of the next page; null at the end.")
+
+
+class Picture(_Shape):
+    """A spectrogram: `levels` are `bands` x `columns` bytes in base64, the lowest band first.
+
+    A byte is decibels above -128 dB; `hertz` are the centres of the bands.
+    """
+
+    seconds: float
+    bands: int
+    columns: int
+    hertz: list[float]
+    levels: str
+    loudness: float = Field(description="Root mean square in dB of full scale.")
+
+
+class Message(_Shape):
+    """A message that a receiver refused and that was set aside."""
+
+    id: int
+    receiver: str
+    machine: str | None
+    kind: str
+    created_at: datetime
+    refused_at: datetime | None
+    attempts: int
+    error: str | None
+
+
+class Messages(_Shape):
+    """Messages that wait, by receiver, and those that were refused."""
+
+    pending: dict[str, int]
+    refused: list[Message]
+    receivers: list[str]
+
+
+class Tested(_Shape):
+    """What became of test messages, by receiver; null where it was delivered."""
+
+    results: dict[str, str | None]
+
+
+class AuditEntry(_Shape):
+    """Who did what, when."""
+
+    id: int
+    at: datetime
+    who: str
+    role: str
+    action: str
+    machine: str | None
+    target: str | None
+    detail: str | None
+
+
+class Audit(_Shape):
+    """Actions of people, the newest first."""
+
+    entries: list[AuditEntry]
 
 
 class Feedback(_Shape):
-    """Realised rates by the answers of people, in words as well, and the last answers."""
+    """How often decisions were right by the answers of people, in words."""
 
-    rates: Rates
     sentences: list[str]
-    answers: list[StoredAnswer]
+
+
+class Session(_Shape):
+    """Who asks: the name of the token and its role."""
+
+    name: str
+    role: Literal["viewer", "operator", "administrator"]
+    needs_token: bool
 
 
 class Health(_Shape):
-    """Whether the process runs, and whether it can score."""
+    """Whether the process runs, and whether it can judge and store."""
 
     live: bool
     ready: bool
@@ -251,62 +311,49 @@ class Health(_Shape):
     )
 
 
-class Login(_Shape):
+class Remark(_Body):
+    """What a person found or did."""
+
+    comment: Comment = ""
+
+
+class AlarmAction(Remark):
+    """What a person does about an alarm; `minutes` are those on the shelf."""
+
+    minutes: int = Field(default=60, ge=1, le=60 * 24 * 31, examples=[120])
+
+
+class GivenAnswer(Remark):
+    """What a clip or an alarm was."""
+
+    answer: Answer
+
+
+class Declaration(_Body):
+    """How many of the next recordings of a machine are those of a healthy one."""
+
+    clips: int = Field(default=100, ge=FEWEST, le=MOST)
+
+
+class Service(Remark):
+    """Whether a machine is out of service: judged and stored, without alarms and messages."""
+
+    out: bool
+
+
+class NewNote(_Body):
+    """A note about a machine, by default at this moment."""
+
+    text: str = Field(
+        min_length=1,
+        max_length=4000,
+        pattern=r"^[^\x00]*\S[^\x00]*$",
+        examples=["Bearing changed."],
+    )
+    at: datetime | None = None
+
+
+class Login(_Body):
     """The token, once, for a session."""
 
     token: str = Field(min_length=1, max_length=1024)
-
-
-_MEANINGS = {
-    400: "The recording or a parameter cannot be used; the detail says why.",
-    401: "The token is missing or wrong.",
-    403: "The request comes from another site's page.",
-    404: "It does not exist, or is no longer kept.",
-    408: "The body took too long to arrive.",
-    409: "The recording was scored before under this key and is no longer kept.",
-    413: "The body is too large.",
-    415: "The body is not of a type that can be a recording.",
-    422: "A parameter is not of the right form.",
-    500: "The service failed on this recording; see its log.",
-    502: "The workers that scored the recording ended. It may be sent again.",
-    503: "The service is busy; try again after `Retry-After` seconds.",
-    504: "Scoring the recording took too long. It may be sent again.",
-}
-
-
-class Problem(Exception):  # noqa: N818 - it is an answer, not an error of the program
-    """The answer to a request that fails: a status and one sentence, no path, no trace."""
-
-    def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.headers = status, detail, headers
-
-    @property
-    def retry(self) -> bool:
-        """The same request may succeed later."""
-        return self.status in (502, 503, 504)
-
-    def response(self) -> JSONResponse:
-        """The answer."""
-        later = {"Retry-After": str(RETRY_SECONDS)} if self.retry else {}
-        return JSONResponse({"detail": self.detail}, self.status, later | (self.headers or {}))
-
-
-def busy(detail: str = "The service is busy. Try again in a moment.") -> Problem:
-    """The answer of an overloaded service."""
-    return Problem(503, detail)
-
-
-def not_found(detail: str) -> Problem:
-    """The answer for a missing thing."""
-    return Problem(404, detail)
-
-
-def too_large(most: int) -> Problem:
-    """The answer to a body of more than `most` bytes."""
-    return Problem(413, f"At most {most / 1e6:g} MB are accepted. Cut the recording into clips.")
-
-
-def failures(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """How the OpenAPI document describes problems with these statuses."""
-    return {status: {"description": _MEANINGS[status], "model": Detail} for status in statuses}

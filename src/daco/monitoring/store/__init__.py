@@ -1,8 +1,8 @@
 """Storage of judged clips and alarms in SQLite or PostgreSQL: ``Store.open`` a URL.
 
-Read `records` (the values), `schema` (the tables), `writing` (one transaction per batch of
-clips), `people` (what they say), then `store`. SQLAlchemy Core, no ORM. SQLite is for one computer
-(WAL does not work on network drives); PostgreSQL needs ``pip install "psycopg[binary]"``.
+Read `records` (the values), `schema` (the tables), `writing` (one transaction for many clips),
+`reading`, `people` (what they do), `outbox` (messages), `retention`, then `store`. SQLAlchemy Core,
+no ORM. SQLite is for one computer (WAL does not work on network drives).
 """
 
 from daco.errors import MissingExtraError
@@ -14,19 +14,36 @@ except ImportError:
         'Storing results needs SQLAlchemy: pip install "daco-asd[serve]".'
     ) from None
 
-from daco.monitoring.store.database import StoreError
-from daco.monitoring.store.outbox import CLIP_SCORED, EVENTS, Delivery, Outbox
-from daco.monitoring.store.records import Addition, MachineSummary, NewClip, StoredAlarm, StoredClip
+from daco.monitoring.store.outbox import EVENTS, Delivery, Outbox
+from daco.monitoring.store.records import (
+    BusyError,
+    Changes,
+    ConflictError,
+    MachineSummary,
+    MissingRowError,
+    NewClip,
+    Outcome,
+    Person,
+    Recording,
+    StoredAlarm,
+    StoredClip,
+    StoreError,
+)
 from daco.monitoring.store.store import Store
 
 __all__ = [
-    "CLIP_SCORED",
     "EVENTS",
-    "Addition",
+    "BusyError",
+    "Changes",
+    "ConflictError",
     "Delivery",
     "MachineSummary",
+    "MissingRowError",
     "NewClip",
     "Outbox",
+    "Outcome",
+    "Person",
+    "Recording",
     "Store",
     "StoreError",
     "StoredAlarm",

@@ -1,8 +1,7 @@
 """The database behind a URL: an SQLite file in WAL mode, or PostgreSQL.
 
-SQLite runs with ``synchronous=NORMAL``: what was committed survives the death of the process
-(kill -9); a power cut may lose the last moments but never leaves half a transaction.
-``sqlite:///daco.db?synchronous=FULL`` survives the power cut as well and commits more slowly.
+SQLite runs with ``synchronous=FULL``: what was committed survives a power cut. Its file is private
+to the user.
 """
 
 from __future__ import annotations
@@ -14,17 +13,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc
+from sqlalchemy import Connection, Engine, create_engine, event, exc, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from daco.errors import DacoError, InputError, MissingExtraError
+from daco.errors import InputError, MissingExtraError
+from daco.monitoring.store.records import StoreError
+from daco.monitoring.store.schema import create_tables, is_created, schema
 
 PATIENCE, CHECK_PATIENCE = 30.0, 1.0
 """Seconds that a writer, and `Database.check`, wait for another writer."""
@@ -34,16 +35,15 @@ _HINTS = {
     "was removed": "Put it back, or start again with a new one.",
     "not a database": "The file is something else: choose another name.",
     "readonly|permission denied|unable to open": "Choose a place you may write to.",
-    "full": "Free some space and run it again.",
+    "full|no space": "The disk is full: free some space.",
     "locked|lock timeout": f"Another program has been writing for more than {PATIENCE:.0f} s.",
     "": "Check the URL and that the server runs.",
 }
+_HEARTBEAT = update(schema).where(schema.c.name == "heartbeat")
+_CHANGE = update(schema).where(schema.c.name == "change").values(value=schema.c.value + 1)
+_CHANGE = _CHANGE.returning(schema.c.value)
 
 Item = TypeVar("Item")
-
-
-class StoreError(DacoError):
-    """The database cannot be opened, reached or written; committed rows are still there."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Database:
 
     engine: Engine
     label: str
+    path: Path | None  #: the file of SQLite
     write_lock: AbstractContextManager[Any]
 
     @contextmanager
@@ -66,10 +67,20 @@ class Database:
         with self.write_lock, self.translate_errors(), self._transaction(PATIENCE) as connection:
             yield connection
 
+    @contextmanager
+    def changing(self) -> Iterator[tuple[Connection, int]]:
+        """A transaction that changes clips, alarms or machines, and the number of the change.
+
+        The row that holds the number is locked until the transaction ends: processes change the
+        same database one after the other, and changes become visible in the order of their numbers.
+        """
+        with self.writing() as connection:
+            yield connection, int(connection.execute(_CHANGE).scalar_one())
+
     def check(self) -> None:
-        """Raise a StoreError unless the database can be read and written now; changes nothing."""
+        """Raise a StoreError unless the database can be written now; it writes the time."""
         with self.translate_errors(opening=True), self._transaction(CHECK_PATIENCE) as connection:
-            connection.exec_driver_sql("SELECT version FROM daco_schema")
+            connection.execute(_HEARTBEAT.values(value=int(time.time())))
 
     @contextmanager
     def _transaction(self, patience: float) -> Iterator[Connection]:
@@ -95,8 +106,8 @@ class Database:
             ) from None
 
 
-def open_database(url: str) -> Database:
-    """Connect to the database of a URL; its tables are not looked at yet."""
+def open_database(url: str, *, create: bool = True) -> Database:
+    """Connect to the database of a URL and create its tables; without `create` they must exist."""
     try:
         parsed = make_url(url)
     except exc.ArgumentError:
@@ -104,69 +115,82 @@ def open_database(url: str) -> Database:
             "A database is given as a URL, such as sqlite:///daco.db or "
             "postgresql://USER@HOST/NAME."  # the given text may hold a password
         ) from None
-    backend = parsed.get_backend_name()
+    database = _connect(parsed, create)
+    try:
+        with database.translate_errors(opening=True):
+            with database.reading() as connection:
+                created = is_created(connection, database.label)
+            if not created and not create:
+                raise StoreError(f"{database.label}: there is nothing in this database yet.")
+            if not created:
+                with database.writing() as connection:
+                    create_tables(connection, database.label)
+    except BaseException:
+        database.engine.dispose()
+        raise
+    return database
+
+
+def _connect(url: URL, create: bool) -> Database:
+    backend = url.get_backend_name()
     options: dict[str, Any] = {"json_serializer": partial(json.dumps, allow_nan=False)}
-    synchronous = "NORMAL"
+    path = None
     if backend == "sqlite":
-        parsed, synchronous = _sqlite_url(parsed)
+        path = _sqlite_file(url, create)
+        url = url.set(database=str(path))
     elif backend == "postgresql":
-        if parsed.drivername == "postgresql":
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC"
-        options["connect_args"] = {
-            "connect_timeout": 10,
-            "options": f"{settings} {_text(parsed.query.get('options'))}".strip(),
-        }
+        if url.drivername == "postgresql":
+            url = url.set(drivername="postgresql+psycopg")
+        given = url.query.get("options", "")
+        given = given if isinstance(given, str) else " ".join(given)
+        settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC {given}".strip()
+        options["connect_args"] = {"connect_timeout": 10, "options": settings}
         options["pool_pre_ping"] = True  # the server may have been restarted
     else:
         raise InputError(
             f"A database is sqlite:///FILE or postgresql://USER@HOST/NAME. Got {backend!r}."
         )
     try:
-        engine = create_engine(parsed, **options)
+        engine = create_engine(url, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError):
         raise MissingExtraError(
-            f'{parsed.drivername} needs a driver: pip install "psycopg[binary]", and begin the '
+            f'{url.drivername} needs a driver: pip install "psycopg[binary]", and begin the '
             "URL with postgresql+psycopg://."
         ) from None
-    label = parsed.render_as_string(hide_password=True)
-    if backend == "postgresql":
-        return Database(engine, label, nullcontext())
-    _configure_sqlite(engine, synchronous)
-    _notice_removed_file(engine, str(parsed.database))
-    return Database(engine, label, threading.Lock())
+    label = url.render_as_string(hide_password=True)
+    if path is None:
+        return Database(engine, label, None, nullcontext())
+    _configure_sqlite(engine)
+    _notice_removed_file(engine, str(path))
+    return Database(engine, label, path, threading.Lock())
 
 
-def _sqlite_url(url: URL) -> tuple[URL, str]:
-    """The URL with an absolute path, and its ``synchronous``."""
+def _sqlite_file(url: URL, create: bool) -> Path:
+    """The file of the database, created as a private one."""
     if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
         raise InputError("The database must be a file: sqlite:///FILE, sqlite:////ABSOLUTE/FILE.")
+    if url.query:
+        raise InputError(f"A sqlite URL has no options. Got {dict(url.query)!r}.")
     path = Path(url.database).absolute()
     if not path.parent.is_dir():
         raise InputError(f"{path.parent} is not a folder. Create it, or choose another database.")
-    synchronous = _text(url.query.get("synchronous", "NORMAL")).upper()
-    if synchronous not in ("NORMAL", "FULL") or set(url.query) - {"synchronous"}:
-        raise InputError(
-            "The only option of a sqlite URL is synchronous=NORMAL or synchronous=FULL. "
-            f"Got {dict(url.query)!r} instead."
-        )
-    return url.set(database=str(path), query={}), synchronous
+    if not create and not path.is_file():
+        raise StoreError(f"There is no database {path}. Check its name.")
+    with suppress(OSError):  # connecting reports the reason
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+        os.chmod(path, 0o600)
+    return path
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else " ".join(value or ())
-
-
-def _configure_sqlite(engine: Engine, synchronous: str) -> None:
+def _configure_sqlite(engine: Engine) -> None:
     """Settings of every SQLite connection; a writing transaction takes its lock at its start."""
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: sqlite3.Connection, _: Any) -> None:
         connection.isolation_level = None  # BEGIN is sent below, not by the driver
         connection.execute("PRAGMA foreign_keys = ON")
-        # Without WAL (network drives), NORMAL would not survive a kill.
-        level = synchronous if _wal(connection) else "FULL"
-        connection.execute(f"PRAGMA synchronous = {level}")
+        _switch_to_wal(connection)
+        connection.execute("PRAGMA synchronous = FULL")
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
@@ -178,12 +202,13 @@ def _configure_sqlite(engine: Engine, synchronous: str) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if "daco_writes" in options else "BEGIN")
 
 
-def _wal(connection: sqlite3.Connection) -> bool:
-    """Switch to WAL; False where the file system cannot. Several processes may try at once."""
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL, where the file system can; several processes may try at once."""
     give_up = time.monotonic() + PATIENCE
     while True:
         try:
-            return bool(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal")
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
         except sqlite3.OperationalError as error:  # the busy timeout does not cover the switch
             if "locked" not in str(error) or time.monotonic() > give_up:
                 raise

@@ -1,118 +1,174 @@
-"""Messages to deliver about clips and alarms, written in the transaction of what they are about."""
+"""Messages to deliver, one row per receiver, written in the transaction of what they are about."""
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from daco.monitoring.store.database import Database
-from daco.monitoring.store.records import iso
-from daco.monitoring.store.schema import machines, outbox
+from daco.monitoring.store.records import MissingRowError, iso
+from daco.monitoring.store.schema import outbox
 
+ALARM_OPENED = "alarm.opened"  # and again when an alarm comes back from the shelf
+ALARM_CLEARED = "alarm.cleared"
 CLIP_SCORED = "clip.scored"
-ALARM_OPENED = "alarm.opened"
-ALARM_RECOVERED = "alarm.recovered"
-RECORDING_UNREADABLE = "recording.unreadable"
-EVENTS = (CLIP_SCORED, ALARM_OPENED, ALARM_RECOVERED, RECORDING_UNREADABLE)
-"""Kinds of messages that a store can put into its outbox."""
+RECORDING_REFUSED = "recording.refused"
+EVENTS = (ALARM_OPENED, ALARM_CLEARED, CLIP_SCORED, RECORDING_REFUSED)
+"""Kinds of messages."""
 
-LONGEST_WAIT = timedelta(hours=1)
+PRIORITY = {ALARM_OPENED: 0, ALARM_CLEARED: 1}
+LONGEST_WAIT = timedelta(hours=24)
 """Longest wait for the next attempt; a later due time means that the clock was set back."""
 
 _LONGEST_ERROR = 500
 
+Receivers = Callable[[str | None, str], Sequence[str]]
+"""The receivers of messages of a kind about a machine, or about daco as a whole."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message for a receiver; `key` is the same at every attempt."""
+
+    id: int
+    key: str
+    receiver: str
+    kind: str
+    body: dict[str, Any]
+    created_at: datetime
+    attempts: int
+    due_at: datetime | None = None
+    last_error: str | None = None
+    refused_at: datetime | None = None
+
 
 def post(
-    connection: Connection, machine: int, messages: Collection[tuple[str, datetime, dict[str, Any]]]
+    connection: Connection,
+    receivers: Receivers,
+    machine: tuple[int, str] | None,
+    kind: str,
+    at: datetime,
+    data: dict[str, Any],
 ) -> None:
-    """Put messages into the outbox, in the transaction of the clips they are about."""
+    """Put a message into the outbox, once per receiver."""
+    names = receivers(None if machine is None else machine[1], kind)
     rows = [
         {
-            "machine_id": machine,
             "key": uuid.uuid4().hex,
+            "receiver": name,
+            "machine_id": None if machine is None else machine[0],
             "kind": kind,
-            "body": json.dumps({"type": kind, "timestamp": iso(at), "data": about}),
+            "priority": PRIORITY.get(kind, 2),
+            "body": {"type": kind, "timestamp": iso(at), "data": data},
             "created_at": at,
             "due_at": at,
         }
-        for kind, at, about in messages
+        for name in dict.fromkeys(names)
     ]
     if rows:
         connection.execute(insert(outbox), rows)
 
 
 @dataclass(frozen=True)
-class Delivery:
-    """A message that was taken: its key, its body, and the number of this attempt."""
-
-    id: int
-    key: str
-    kind: str
-    body: str
-    attempt: int
-
-
-@dataclass(frozen=True)
 class Outbox:
-    """Messages to deliver, those of one machine or of all, kept until they were delivered.
+    """Messages to deliver, kept until they were delivered, refused ones until they are discarded.
 
     Delivery is at least once: a message that was taken and neither delivered nor failed within
     its time (a kill, a power cut) is due again, with the same key.
     """
 
     database: Database
-    machine: str | None = None
 
-    def of(self, machine: str) -> Outbox:
-        """The messages of one machine only."""
-        return Outbox(self.database, machine)
-
-    def pending(self) -> int:
-        """How many are still to be delivered."""
-        query = self._mine(select(func.count()).select_from(outbox))
-        with self.database.reading() as connection:
-            return int(connection.execute(query).scalar_one())
-
-    def take(self, hold: float, now: datetime | None = None) -> Delivery | None:
-        """Take the oldest message that is due, for `hold` seconds; None when nothing is due."""
+    def take(self, receiver: str, hold: float, now: datetime | None = None) -> Delivery | None:
+        """Take the next message of a receiver for `hold` seconds: alarms first, then the oldest."""
         now = now or datetime.now(UTC)
         due = or_(outbox.c.due_at <= now, outbox.c.due_at > now + LONGEST_WAIT)
-        query = self._mine(select(outbox)).where(due).order_by(outbox.c.id).limit(1)
+        query = select(outbox).where(
+            outbox.c.receiver == receiver, outbox.c.refused_at.is_(None), due
+        )
+        query = query.order_by(outbox.c.priority, outbox.c.id).limit(1)
         with self.database.reading() as connection:
             if connection.execute(query).first() is None:  # most often: no writer waits then
                 return None
         with self.database.writing() as connection:
-            row = connection.execute(query.with_for_update(skip_locked=True, of=outbox)).first()
+            row = connection.execute(query.with_for_update(skip_locked=True)).mappings().first()
             if row is None:
                 return None
-            values = {"attempts": row.attempts + 1, "due_at": now + timedelta(seconds=hold)}
-            connection.execute(update(outbox).where(outbox.c.id == row.id).values(values))
-        return Delivery(row.id, row.key, row.kind, row.body, row.attempts + 1)
+            values = {"attempts": row["attempts"] + 1, "due_at": now + _wait(hold)}
+            connection.execute(update(outbox).where(outbox.c.id == row["id"]).values(values))
+        return _delivery({**row, **values})
 
-    def mark_delivered(self, delivery: Delivery, now: datetime | None = None) -> None:
-        """Mark a message as delivered."""
-        self._update(delivery, delivered_at=now or datetime.now(UTC), last_error=None)
+    def delivered(self, delivery: Delivery) -> None:
+        """Remove a message that was delivered."""
+        self.discard(delivery.id)
 
-    def put_back(
+    def retry(
         self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
     ) -> None:
         """Put a message back, with the reason; it is due again after `wait` seconds."""
-        due = (now or datetime.now(UTC)) + min(timedelta(seconds=wait), LONGEST_WAIT)
-        self._update(delivery, due_at=due, last_error=reason[:_LONGEST_ERROR])
+        due = (now or datetime.now(UTC)) + _wait(wait)
+        self._update(delivery.id, due_at=due, last_error=reason[:_LONGEST_ERROR])
 
-    def _update(self, delivery: Delivery, **values: Any) -> None:
+    def refuse(self, delivery: Delivery, reason: str, now: datetime | None = None) -> None:
+        """Set a message aside that its receiver will never take; it blocks no other."""
+        at = now or datetime.now(UTC)
+        self._update(delivery.id, refused_at=at, last_error=reason[:_LONGEST_ERROR])
+
+    def hurry(self, receiver: str) -> None:
+        """Make all waiting messages of a receiver due now: it answers again."""
+        mine = update(outbox).where(outbox.c.receiver == receiver, outbox.c.attempts > 0)
         with self.database.writing() as connection:
-            connection.execute(update(outbox).where(outbox.c.id == delivery.id).values(values))
+            connection.execute(mine.values(due_at=datetime.now(UTC)))
 
-    def _mine(self, query: Any) -> Any:
-        query = query.where(outbox.c.delivered_at.is_(None))
-        if self.machine is None:
-            return query
-        mine = select(machines.c.id).where(machines.c.name == self.machine)
-        return query.where(outbox.c.machine_id == mine.scalar_subquery())
+    def resend(self, message: int) -> None:
+        """Try a message that was set aside again, now."""
+        if not self._update(message, refused_at=None, due_at=datetime.now(UTC)):
+            raise MissingRowError(f"There is no message {message}.")
+
+    def discard(self, message: int) -> None:
+        """Remove a message."""
+        with self.database.writing() as connection:
+            connection.execute(delete(outbox).where(outbox.c.id == message))
+
+    def pending(self) -> dict[str, int]:
+        """Messages that are still to be delivered, by receiver."""
+        query = select(outbox.c.receiver, func.count()).where(outbox.c.refused_at.is_(None))
+        with self.database.reading() as connection:
+            rows = connection.execute(query.group_by(outbox.c.receiver))
+            return {row[0]: row[1] for row in rows}
+
+    def refused(self, limit: int = 100) -> list[Delivery]:
+        """The messages that were set aside, the newest first."""
+        query = select(outbox).where(outbox.c.refused_at.is_not(None))
+        with self.database.reading() as connection:
+            rows = connection.execute(query.order_by(outbox.c.id.desc()).limit(limit)).mappings()
+            return [_delivery(row) for row in rows]
+
+    def forget_receivers(self, known: Sequence[str]) -> int:
+        """Remove messages of receivers that are configured no more; return how many.
+
+        Those of the last day stay: another process may have other receivers.
+        """
+        oldest = datetime.now(UTC) - timedelta(days=1)
+        gone = outbox.c.receiver.not_in(list(known)), outbox.c.created_at < oldest
+        with self.database.writing() as connection:
+            return int(connection.execute(delete(outbox).where(*gone)).rowcount)
+
+    def _update(self, message: int, **values: Any) -> int:
+        with self.database.writing() as connection:
+            done = connection.execute(update(outbox).where(outbox.c.id == message).values(values))
+            return int(done.rowcount)
+
+
+def _delivery(row: Any) -> Delivery:
+    return Delivery(**{name: row[name] for name in Delivery.__dataclass_fields__})
+
+
+def _wait(seconds: float) -> timedelta:
+    """Seconds as a time within bounds; whoever asks for a wait may ask for anything."""
+    return timedelta(seconds=min(max(0.0, seconds), LONGEST_WAIT.total_seconds()))

@@ -1,211 +1,302 @@
-"""What people say: who takes care of an alarm, what it was, and that a machine is healthy.
+"""What people do: alarms acknowledged and shelved, answers, notes, machines out of service.
 
-Answers change the machine's adaptation in the same transaction, and only the last one of a clip
-counts.
+Everything is written to ``daco_audit`` in the same transaction. Answers change the adaptation of
+the machine, and only the last one of a clip counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
+from daco.detector.ranges import ANOMALOUS
 from daco.errors import InputError
 from daco.monitoring.adaptation import Adaptation, Answer, for_model
-from daco.monitoring.feedback import Rates
-from daco.monitoring.store.database import Database
+from daco.monitoring.alarms import FAULT
+from daco.monitoring.store.database import Database, chunks
+from daco.monitoring.store.reading import ALARMS, CLIPS, read_alarms, read_clips
 from daco.monitoring.store.records import (
-    ALARMS,
-    CLIPS,
     TEXT,
     MissingRowError,
+    Note,
+    Person,
     StoredAlarm,
     StoredClip,
     check_text,
-    read_alarms,
-    read_clips,
 )
-from daco.monitoring.store.schema import adaptations, alarms, answers, clips, machines
-from daco.monitoring.store.writing import lock_machine, read_adaptation, save_adaptation
+from daco.monitoring.store.schema import (
+    adaptations,
+    alarm_clips,
+    alarms,
+    answers,
+    audit,
+    clips,
+    machines,
+    notes,
+)
+from daco.monitoring.store.writing import machine_row, read_adaptation, save_adaptation
 
-MOST_RATED = 10_000
-"""The last clips of a machine among which rates are counted."""
 
-
-@dataclass(frozen=True)
-class StoredAnswer:
-    """An answer of a person."""
-
-    clip_id: int
-    alarm_id: int | None
-    answer: str
-    answered_by: str
-    comment: str
-    answered_at: datetime
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+def record(
+    connection: Connection,
+    who: Person,
+    action: str,
+    machine: str | None = None,
+    target: object = None,
+    detail: str | None = None,
+) -> None:
+    """Write who did what into the audit table."""
+    check_text("name of a person", who.name, 200)
+    check_text("detail", detail or "", TEXT)
+    row = {"at": datetime.now(UTC), "who": who.name, "role": who.role, "action": action}
+    row |= {"machine": machine, "detail": detail or None}
+    connection.execute(insert(audit), {**row, "target": None if target is None else str(target)})
 
 
 @dataclass(frozen=True)
 class People:
-    """Records what people say about the clips and alarms of a store.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from daco.monitoring.store import Store
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> store = Store.open(f"sqlite:///{folder.name}/daco.db")
-    >>> state = store.people.declare_healthy("press", 100, "Kim", model_sha256="ab12", rate=0.1)
-    >>> store.people.adaptation("press").left
-    100
-    >>> store.people.reset("press"), store.people.adaptation("press")
-    (True, None)
-    >>> store.close(); folder.cleanup()
-    """
+    """Records what people do; every method names who did it."""
 
     database: Database
 
-    def answer_clip(
-        self, clip_id: int, answer: str, by: str, comment: str = "", *, at: datetime | None = None
-    ) -> StoredClip:
+    def acknowledge(self, alarm_id: int, who: Person, comment: str = "") -> StoredAlarm:
+        """Record that a person has seen an alarm; its cause and state of the machine stay.
+
+        The first acknowledgement stays; later ones return it unchanged.
+        """
+        with self._alarm(alarm_id) as (connection, change, alarm):
+            self._acknowledge(connection, change, alarm, who, comment)
+            return _alarm(connection, alarm_id)
+
+    def _acknowledge(
+        self, connection: Connection, change: int, alarm: StoredAlarm, who: Person, comment: str
+    ) -> None:
+        if alarm.acknowledged_at is None:
+            record(connection, who, "acknowledge", alarm.machine, alarm.id, comment)
+            values = {"acknowledged_at": datetime.now(UTC), "acknowledged_by": who.name}
+            _set(connection, change, alarm.id, **values, comment=comment)
+
+    def shelve(self, alarm_id: int, until: datetime, who: Person, comment: str = "") -> StoredAlarm:
+        """Put an open alarm aside until a time; it comes back then if its cause lasts."""
+        if until <= datetime.now(UTC):
+            raise InputError("An alarm is shelved until a time in the future.")
+        with self._alarm(alarm_id) as (connection, change, alarm):
+            if not alarm.is_open:
+                raise InputError(f"Alarm {alarm_id} has cleared and cannot be shelved.")
+            detail = f"until {until:%Y-%m-%d %H:%M}. {comment}".strip()
+            record(connection, who, "shelve", alarm.machine, alarm_id, detail)
+            _set(connection, change, alarm_id, shelved_until=until)
+            return _alarm(connection, alarm_id)
+
+    def unshelve(self, alarm_id: int, who: Person) -> StoredAlarm:
+        """Take an alarm back from the shelf."""
+        with self._alarm(alarm_id) as (connection, change, alarm):
+            record(connection, who, "unshelve", alarm.machine, alarm_id)
+            _set(connection, change, alarm_id, shelved_until=None)
+            return _alarm(connection, alarm_id)
+
+    def clear(self, alarm_id: int, who: Person, comment: str = "") -> StoredAlarm:
+        """Clear an alarm by hand; another one needs new clips. It is acknowledged as well."""
+        with self._alarm(alarm_id) as (connection, change, alarm):
+            self._acknowledge(connection, change, alarm, who, comment)
+            if alarm.is_open:
+                record(connection, who, "clear", alarm.machine, alarm_id, comment)
+                now = datetime.now(UTC)
+                _set(connection, change, alarm_id, cleared_at=now, cleared_by=who.name)
+                if alarm.machine is not None:
+                    _forget_recent(connection, change, alarm.machine, alarm.kind)
+            return _alarm(connection, alarm_id)
+
+    def answer_clip(self, clip_id: int, answer: str, who: Person, comment: str = "") -> StoredClip:
         """Record that a clip was a false alarm, or that it has a fault, heard or not."""
-        at = at or datetime.now(UTC)
-        with self.database.writing() as connection:
-            (clip,) = read_clips(connection, CLIPS.where(clips.c.id == clip_id)) or (None,)
-            if clip is None:
-                raise MissingRowError(f"There is no clip {clip_id}.")
-            row = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
-            return _answer(connection, clip.machine, [clip_id], row)[0]
+        with self.database.changing() as (connection, change):
+            clip = _clip(connection, clip_id)
+            _answer(connection, change, clip.machine, [clip_id], None, answer, who, comment)
+            record(connection, who, f"answer {answer}", clip.machine, f"clip {clip_id}", comment)
+            return _clip(connection, clip_id)
 
     def answer_alarm(
-        self, alarm_id: int, answer: str, by: str, comment: str = "", *, at: datetime | None = None
+        self, alarm_id: int, answer: str, who: Person, comment: str = ""
     ) -> StoredAlarm:
         """Record what an alarm was, for all of its clips; it is acknowledged as well."""
-        at = at or datetime.now(UTC)
-        with self.database.writing() as connection:
-            alarm = acknowledge(connection, alarm_id, by, comment, at)
-            row = {"answer": answer, "answered_by": by, "comment": comment, "answered_at": at}
-            _answer(connection, alarm.machine, alarm.clip_ids, {**row, "alarm_id": alarm_id})
-            connection.execute(update(alarms).where(alarms.c.id == alarm_id).values(answer=answer))
-            return replace(alarm, answer=answer)
-
-    def answers(self, machine: str | None = None, limit: int = 100) -> list[StoredAnswer]:
-        """The last answers, of one machine or of all, the newest first."""
-        query = select(*(answers.c[each.name] for each in fields(StoredAnswer))).join(machines)
-        if machine is not None:
-            query = query.where(machines.c.name == machine)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.order_by(answers.c.id.desc()).limit(limit))
-            return [StoredAnswer(*row) for row in rows]
-
-    def false_alarms(self, machine: str) -> list[StoredClip]:
-        """The clips of a machine that were answered to be false alarms, oldest first."""
-        query = CLIPS.where(machines.c.name == machine, clips.c.answer == "false alarm")
-        with self.database.reading() as connection:
-            return read_clips(connection, query.order_by(clips.c.id))
-
-    def rates(self, machine: str, model_sha256: str) -> Rates:
-        """The realised rates of one model, by the answers to the machine's last clips."""
-        last = (
-            select(clips.c.state, clips.c.answer, clips.c.model_sha256)
-            .join(machines)
-            .where(machines.c.name == machine)
-            .order_by(clips.c.id.desc())
-            .limit(MOST_RATED)
-            .subquery()
-        )
-        query: Select[Any] = select(last.c.state, last.c.answer, func.count())
-        query = query.where(last.c.model_sha256 == model_sha256)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.group_by(last.c.state, last.c.answer))
-            return Rates.from_counts({(state, answer): n for state, answer, n in rows})
-
-    def adaptations(self, *names: str) -> dict[str, Adaptation]:
-        """What was learned about these machines, or about all, by their names."""
-        query = select(machines.c.name, adaptations.c.state).join_from(adaptations, machines)
-        query = query.where(machines.c.name.in_(names)) if names else query
-        with self.database.reading() as connection:
-            return {name: Adaptation.from_dict(state) for name, state in connection.execute(query)}
-
-    def adaptation(self, machine: str) -> Adaptation | None:
-        """What was learned about a machine; None where nothing was."""
-        return self.adaptations(machine).get(machine)
+        with self._alarm(alarm_id) as (connection, change, alarm):
+            if alarm.machine is None or alarm.clip_id is None:
+                raise InputError(f"Alarm {alarm_id} is not about recordings.")
+            self._acknowledge(connection, change, alarm, who, comment)
+            numbers = _clips_of(connection, alarm)
+            _answer(connection, change, alarm.machine, numbers, alarm_id, answer, who, comment)
+            record(connection, who, f"answer {answer}", alarm.machine, alarm_id, comment)
+            _set(connection, change, alarm_id, answer=answer)
+            return _alarm(connection, alarm_id)
 
     def declare_healthy(
-        self, machine: str, clips: int, by: str, *, model_sha256: str, rate: float
+        self, machine: str, n_clips: int, who: Person, *, model_sha256: str, rate: float
     ) -> Adaptation:
-        """Take the next clips of a machine as healthy: the threshold follows them fast."""
-        check_text("name of who declares the machine healthy", by, 200)
-        with self.database.writing() as connection:
-            row = lock_machine(connection, machine)
+        """Take the next clips of a machine as healthy: the alarm limit follows them fast."""
+        with self.database.changing() as (connection, change):
+            row = machine_row(connection, machine)
             state = for_model(read_adaptation(connection, row.id), model_sha256, rate)
             after, now = row.last_clip_id or 0, datetime.now(UTC)
-            state = state.declared_healthy(clips, by, after=after, at=now)
+            state = state.declared_healthy(n_clips, who.name, after=after, at=now)
             save_adaptation(connection, row.id, state)
+            record(connection, who, "declare healthy", machine, None, f"for {n_clips} recordings")
+            _touch(connection, change, machine, evidence={})
             return state
 
-    def reset(self, machine: str) -> bool:
+    def reset(self, machine: str, who: Person) -> bool:
         """Forget the adaptation of a machine: the model alone decides again."""
-        with self.database.writing() as connection:
-            number = lock_machine(connection, machine).id
+        with self.database.changing() as (connection, change):
+            number = machine_row(connection, machine).id
             done = connection.execute(delete(adaptations).where(adaptations.c.machine_id == number))
+            record(connection, who, "reset adaptation", machine)
+            _touch(connection, change, machine, evidence={})
             return bool(done.rowcount)
+
+    def set_out_of_service(self, machine: str, out: bool, who: Person, comment: str = "") -> None:
+        """Stop or resume the alarms and messages of a machine; it is judged all the same."""
+        with self.database.changing() as (connection, change):
+            row = machine_row(connection, machine)
+            now = datetime.now(UTC)
+            record(
+                connection, who, "out of service" if out else "in service", machine, None, comment
+            )
+            values: dict[str, Any] = {"out_of_service_since": now if out else None}
+            values |= {"recent": {}, "evidence": {}}
+            values |= {"out_of_service_by": who.name if out else None, "changed": change}
+            connection.execute(update(machines).where(machines.c.id == row.id).values(values))
+            if out:
+                still_open = alarms.c.machine_id == row.id, alarms.c.cleared_at.is_(None)
+                ended = {"cleared_at": now, "cleared_by": "out of service", "changed": change}
+                connection.execute(update(alarms).where(*still_open).values(ended))
+
+    def add_note(self, machine: str, text: str, who: Person, *, at: datetime | None = None) -> Note:
+        """Write a note about a machine at a time, such as 'bearing changed'."""
+        check_text("note", text, TEXT)
+        if not text.strip():
+            raise InputError("A note needs some text.")
+        at = at or datetime.now(UTC)
+        with self.database.changing() as (connection, change):
+            number = machine_row(connection, machine).id
+            row = {"machine_id": number, "at": at, "text": text, "by": who.name}
+            note = connection.execute(insert(notes).returning(notes.c.id), row).scalar_one()
+            record(connection, who, "note", machine, f"note {note}", text)
+            _touch(connection, change, machine)
+            return Note(note, machine, at, text, who.name)
+
+    def delete_clip(self, clip_id: int, who: Person) -> StoredClip:
+        """Delete a clip, also from alarms; the caller deletes its recording if none else has it.
+
+        Its source stays known, so that it is not judged again; trends keep its count.
+        """
+        with self.database.changing() as (connection, change):
+            clip = _clip(connection, clip_id)
+            row = machine_row(connection, clip.machine)
+            connection.execute(delete(alarm_clips).where(alarm_clips.c.clip_id == clip_id))
+            connection.execute(delete(clips).where(clips.c.id == clip_id))
+            recent = {
+                kind: [each for each in decisions if each[0] != clip_id]
+                for kind, decisions in row.recent.items()
+            }
+            last = select(clips.c.id).where(clips.c.machine_id == row.id)
+            last_id = connection.scalar(last.order_by(clips.c.id.desc()).limit(1))
+            values = {"recent": recent, "changed": change, "last_clip_id": last_id}
+            connection.execute(update(machines).where(machines.c.id == row.id).values(values))
+            record(connection, who, "delete clip", clip.machine, f"clip {clip_id}", clip.name)
+            return clip
+
+    def audit(self, who: Person, action: str, detail: str = "") -> None:
+        """Record something that a person did elsewhere: a test message, a backup."""
+        with self.database.writing() as connection:
+            record(connection, who, action, detail=detail)
+
+    @contextmanager
+    def _alarm(self, alarm_id: int) -> Iterator[tuple[Connection, int, StoredAlarm]]:
+        with self.database.changing() as (connection, change):
+            yield connection, change, _alarm(connection, alarm_id)
+
+
+def _alarm(connection: Connection, alarm_id: int) -> StoredAlarm:
+    (alarm,) = read_alarms(connection, ALARMS.where(alarms.c.id == alarm_id)) or (None,)
+    if alarm is None:
+        raise MissingRowError(f"There is no alarm {alarm_id}.")
+    return alarm
+
+
+def _clip(connection: Connection, clip_id: int) -> StoredClip:
+    (clip,) = read_clips(connection, CLIPS.where(clips.c.id == clip_id)) or (None,)
+    if clip is None:
+        raise MissingRowError(f"There is no clip {clip_id}.")
+    return clip
+
+
+def _clips_of(connection: Connection, alarm: StoredAlarm) -> list[int]:
+    """The clips that contributed to an alarm, and those of its state until it cleared."""
+    state = ANOMALOUS if alarm.kind == FAULT else alarm.kind
+    later = (
+        select(clips.c.id)
+        .join(machines)
+        .where(
+            machines.c.name == alarm.machine,
+            clips.c.id > alarm.clip_id,
+            clips.c.received_at <= alarm.last_at,
+            clips.c.state == state,
+        )
+    )
+    return [*alarm.clip_ids, *connection.scalars(later)]
+
+
+def _set(connection: Connection, change: int, alarm_id: int, **values: Any) -> None:
+    own = update(alarms).where(alarms.c.id == alarm_id)
+    connection.execute(own.values(changed=change, **values))
+
+
+def _touch(connection: Connection, change: int, machine: str, **values: Any) -> None:
+    own = update(machines).where(machines.c.name == machine)
+    connection.execute(own.values(changed=change, **values))
+
+
+def _forget_recent(connection: Connection, change: int, machine: str, kind: str) -> None:
+    """Clips up to here no longer count for a kind of alarm."""
+    row = machine_row(connection, machine)
+    recent, evidence = dict(row.recent), dict(row.evidence)
+    recent.pop(kind, None)
+    evidence.pop(kind, None)
+    own = update(machines).where(machines.c.name == machine)
+    connection.execute(own.values(recent=recent, evidence=evidence, changed=change))
 
 
 def _answer(
-    connection: Connection, name: str, numbers: Sequence[int], row: dict[str, Any]
-) -> list[StoredClip]:
-    """Record an answer, a row of ``daco_answers``, for clips of a machine."""
-    answer = row["answer"]
+    connection: Connection,
+    change: int,
+    name: str,
+    numbers: Sequence[int],
+    alarm_id: int | None,
+    answer: str,
+    who: Person,
+    comment: str,
+) -> None:
+    """Record an answer for clips of a machine, and learn from it."""
     if answer not in get_args(Answer):
         raise InputError(f"An answer is 'false alarm' or 'fault'. Got {answer!r} instead.")
-    check_text("name of who answers", row["answered_by"], 200)
-    check_text("comment", row["comment"], TEXT)
-    machine = lock_machine(connection, name).id
-    state = read_adaptation(connection, machine)
-    mine = clips.c.id.in_(numbers)
-    found = read_clips(connection, CLIPS.where(mine))
-    rows = [{"alarm_id": None, **row, "machine_id": machine, "clip_id": each} for each in numbers]
-    connection.execute(insert(answers), rows)
-    connection.execute(update(clips).where(mine).values(answer=answer))
-    if state is not None:
-        for clip in found:
-            if state.model_sha256 == clip.model_sha256 and clip.answer != answer:
-                weights, anomalous = clip.domain_weights, clip.alarm
-                state = state.after_answer(answer, clip.id, weights, anomalous=anomalous)
-        save_adaptation(connection, machine, state)
-    return [replace(clip, answer=answer) for clip in found]
-
-
-def acknowledge(
-    connection: Connection, alarm_id: int, who: str, comment: str, at: datetime
-) -> StoredAlarm:
-    """Record that a person takes care of an alarm; it is closed if it is open.
-
-    The first acknowledgement stays; later ones return it unchanged.
-    """
-    check_text("name of who acknowledges", who, 200)
     check_text("comment", comment, TEXT)
-    this = alarms.c.id == alarm_id
-    (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
-    if alarm is not None:
-        machine = lock_machine(connection, alarm.machine)
-        # Again, now that nobody else can write.
-        (alarm,) = read_alarms(connection, ALARMS.where(this)) or (None,)
-    if alarm is None:
-        raise MissingRowError(f"There is no alarm {alarm_id}.")
-    if alarm.acknowledged_at is not None:
-        return alarm
-    changes = {"acknowledged_at": at, "acknowledged_by": who, "comment": comment}
-    if alarm.is_open:
-        changes |= {"closed_at": at, "closed_by": "acknowledgement"}
-        # Clips up to here no longer count: a new alarm needs new clips.
-        after = {**machine.counted_by_kind, alarm.kind: machine.last_clip_id}
-        own = update(machines).where(machines.c.id == machine.id)
-        connection.execute(own.values(counted_by_kind=after))
-    connection.execute(update(alarms).where(this).values(changes))
-    return read_alarms(connection, ALARMS.where(this))[0]
+    machine = machine_row(connection, name).id
+    state = read_adaptation(connection, machine)
+    for some in chunks(numbers):
+        mine = clips.c.id.in_(some)
+        found = read_clips(connection, CLIPS.where(mine))
+        row = {"machine_id": machine, "alarm_id": alarm_id, "answer": answer, "comment": comment}
+        row |= {"answered_by": who.name, "answered_at": datetime.now(UTC)}
+        if found:
+            connection.execute(insert(answers), [{**row, "clip_id": clip.id} for clip in found])
+        connection.execute(update(clips).where(mine).values(answer=answer, changed=change))
+        for clip in found:
+            if state and state.model_sha256 == clip.model_sha256 and clip.answer != answer:
+                weights, anomalous = clip.domain_weights, clip.anomalous
+                state = state.after_answer(answer, clip.id, weights, anomalous=anomalous)
+    if state is not None:
+        save_adaptation(connection, machine, state)

@@ -7,37 +7,62 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, datetime
-from typing import Any, ClassVar
-
-from sqlalchemy import Connection, Select, select
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from daco.detector.verdict import Verdict
-from daco.errors import InputError
+from daco.errors import DacoError, InputError
 from daco.monitoring.adaptation import Calibration
-from daco.monitoring.store.schema import alarm_clips, alarms, clips, machines
+from daco.monitoring.alarms import CLEARED, state_of
 from daco.validation import is_utf8
-
-
-class MissingRowError(InputError):
-    """There is no clip or alarm of that number."""
-
 
 NAME, KEY, TEXT = 4096, 512, 4000
 """Characters of a name or path, of an indexed key (PostgreSQL takes 2.7 kB), of a comment."""
 
-COLUMNS = tuple(each.name for each in fields(Verdict) if each.name not in ("machine", "alarm"))
-"""Fields of a verdict that have a column of the same name; ``alarm`` is ``anomalous`` there."""
-
-CLIPS = select(clips, clips.c.anomalous.label("alarm"), machines.c.name.label("machine")).join_from(
-    clips, machines
-)
-ALARMS = select(alarms, machines.c.name.label("machine")).join_from(alarms, machines)
+AHEAD = timedelta(minutes=5)
+"""How far a recorder's clock may be ahead; later times of recording are not believed."""
 
 _LONGEST_DOCUMENT = 1 << 17
+
+
+class StoreError(DacoError):
+    """The database cannot be opened, reached or written; committed rows are still there."""
+
+
+class MissingRowError(InputError):
+    """There is no clip, alarm, machine or message of that number or name."""
+
+
+class ConflictError(InputError):
+    """The key of a recording was used before, for a recording with other content."""
+
+
+class BusyError(DacoError):
+    """Too many recordings are waiting; the same request may succeed in a few seconds."""
+
+
+class Person(NamedTuple):
+    """Who does something: the name of a token, and its role."""
+
+    name: str
+    role: str = "administrator"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A recording to judge, as every source hands it over."""
+
+    machine: str
+    name: str  #: what people call it
+    data: bytes | Path
+    source_key: str | None = None  #: identifies the recording among those of the machine
+    stamp: str | None = None  #: recognises an unchanged file; only files have one
+    recorded_at: datetime | None = None  #: with its time zone
+    received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    sha256: str | None = None  #: of its bytes, where it is known
 
 
 @dataclass(frozen=True)
@@ -45,23 +70,27 @@ class NewClip:
     """A judged recording to store.
 
     The same `source_key` with the same `audio_sha256` is the same recording and is stored once.
+    Other content is stored as another clip if there is a `stamp`, a file that was overwritten;
+    without one it is a `ConflictError`.
     """
 
     verdict: Verdict
-    machine: str  #: whose clip it is: the stem of the model's file
-    received_at: datetime  #: with its time zone, as `recorded_at`
-    source_key: str | None = None  #: identifies the recording among those of the machine
-    audio_sha256: str | None = None  #: of the recording's bytes
-    audio_path: str | None = None  #: where the recording can be found
-    recorded_at: datetime | None = None  #: when it was made, where that is known
-    stamp: str | None = None  #: recognises an unchanged file without reading it
-    #: that of the model, where the decision is to be adapted to the machine
+    machine: str  #: its id in ``daco.toml``
+    received_at: datetime
+    source_key: str | None = None
+    audio_sha256: str | None = None
+    audio_path: str | None = None  #: where a source keeps the recording
+    recorded_at: datetime | None = None
+    stamp: str | None = None
+    #: that of the model; without it, what people declared and answered does not count
     calibration: Calibration | None = field(default=None, repr=False, compare=False)
+    adapt: bool = False  #: whether the alarm limit also follows the machine on its own
+    findings: list[dict[str, Any]] | None = None
+    counts: bool = True  #: for alarms; a machine may be off as it should be
+    evidence_limit: float | None = None  #: of a rule that adds up; without it, k of n count
 
     def __post_init__(self) -> None:
         # Checked here, so that one bad clip cannot spoil the transaction of many.
-        if not self.machine:
-            raise InputError("The machine of a clip needs a name.")
         longest = {"machine": KEY, "source_key": KEY, "stamp": KEY, "audio_sha256": 64}
         for name, most in (longest | {"audio_path": NAME}).items():
             if getattr(self, name) is not None:
@@ -71,115 +100,99 @@ class NewClip:
                 raise InputError(f"The times of a clip need their time zone. Got {time!r}.")
         for name in ("name", "nearest", "model_sha256"):
             check_text(name, getattr(self.verdict, name), NAME)
-        for name, value in vars(self.verdict).items():
+        for name, value in (*vars(self.verdict).items(), ("findings", self.findings)):
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"The {name} of a verdict must be a finite number. Got {value!r}.")
             if isinstance(value, dict | list | tuple):
                 _check_json(name, value)
 
-    def row(self, machine_id: int) -> dict[str, Any]:
-        """Return the clip as a row of ``daco_clips``."""
-        return {
-            "machine_id": machine_id,
-            "received_at": self.received_at,
-            "recorded_at": self.recorded_at,
-            "audio_sha256": self.audio_sha256,
-            "audio_path": self.audio_path,
-            "anomalous": self.verdict.alarm,
-            **{name: getattr(self.verdict, name) for name in COLUMNS},
-        }
-
-    def stored_as(self, clip_id: int) -> StoredClip:
-        """Return the clip as it is read from the store."""
-        own = {"id": clip_id, "machine": self.machine, "alarm": self.verdict.alarm, "answer": None}
-        return StoredClip.from_row({**self.row(0), **own})
+    @property
+    def time(self) -> datetime:
+        """When it was recorded, or received where that is unknown or in the future."""
+        if self.recorded_at is None or self.recorded_at > self.received_at + AHEAD:
+            return self.received_at
+        return self.recorded_at
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredClip(Verdict):
-    """A stored clip: its verdict, times and answer; ``machine`` is the name in the store."""
+    """A stored clip: its verdict, times and answer; ``machine`` is the id in ``daco.toml``."""
 
     id: int
+    time: datetime  #: when it was recorded, or received where that is not known
     received_at: datetime
     recorded_at: datetime | None
     audio_sha256: str | None
     audio_path: str | None = field(repr=False)
     answer: str | None = None  #: what a person said of it: ``"false alarm"`` or ``"fault"``
+    findings: list[dict[str, Any]] | None = None
+    changed: int = 0  #: the number of its last change, of all changes in the store
 
     @classmethod
     def from_row(cls, row: Mapping[Any, Any]) -> StoredClip:
-        """Make the clip of a row of ``daco_clips``."""
+        """Make the clip of a row of ``daco_clips`` with the name of its machine."""
         return cls(**{**{name: row[name] for name in _CLIP}, "reasons": tuple(row["reasons"])})
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON for others, without paths of this computer."""
         document = super().to_dict()
         del document["audio_path"]
-        return _plain(document)
-
-
-@dataclass(frozen=True)
-class Addition:
-    """A clip that was stored, the alarm that it opened, and the alarms that it closed.
-
-    `verdict` is the one that was stored: the decision may have been adapted.
-    """
-
-    clip_id: int
-    opened: int | None = None
-    recovered: tuple[int, ...] = ()
-    verdict: Verdict = field(kw_only=True, repr=False, compare=False)
+        return plain(document)
 
 
 @dataclass(frozen=True)
 class StoredAlarm:
-    """An alarm: the clip that completed it, all contributing clips, and how it ended.
-
-    It is open until `closed_at`; `closed_by` is ``"recovery"`` or ``"acknowledgement"``. An alarm
-    that recovered can still be acknowledged.
-    """
+    """An alarm, its evidence, and who did what about it."""
 
     id: int
-    machine: str
+    machine: str | None  #: None where it is about daco as a whole
+    kind: str
+    state: str
     rule: str
-    clip_id: int
-    clip_ids: tuple[int, ...]
+    clip_id: int | None  #: the clip that completed it
+    clip_ids: tuple[int, ...]  #: those that contributed to its opening
+    n_clips: int  #: anomalous clips since it began
     opened_at: datetime
-    closed_at: datetime | None
-    closed_by: str | None
-    acknowledged_at: datetime | None
-    acknowledged_by: str | None
-    comment: str | None
-    kind: str = "anomalous"  #: the state of the clips that opened it
-    answer: str | None = None  #: what a person said of it: ``"false alarm"`` or ``"fault"``
-
-    # It is also a response model of the API, which allows no other fields.
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+    last_at: datetime
+    cleared_at: datetime | None = None
+    cleared_by: str | None = None  #: ``"recovery"``, or the name of a person
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
+    shelved_until: datetime | None = None
+    comment: str | None = None
+    answer: str | None = None
+    detail: str | None = None  #: a sentence, for alarms that are not about clips
+    changed: int = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether it has neither recovered nor been acknowledged."""
-        return self.closed_at is None
+        """Whether its cause has not cleared."""
+        return self.state != CLEARED
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON."""
-        return _plain(asdict(self))
+        return plain(asdict(self))
+
+    @classmethod
+    def from_row(cls, row: Mapping[Any, Any], clip_ids: tuple[int, ...], now: datetime) -> Any:
+        """Make the alarm of a row of ``daco_alarms`` with the name of its machine."""
+        times = row["cleared_at"], row["acknowledged_at"], row["shelved_until"]
+        values = {name: row[name] for name in _ALARM}
+        return cls(**values, clip_ids=clip_ids, state=state_of(now, *times))
 
 
 @dataclass(frozen=True)
-class MachineSummary:
-    """Counts of the clips of a machine since the first one, pruned or not, and its last clip."""
+class Outcome:
+    """What became of a recording."""
 
-    machine: str
-    clips: int
-    anomalous: int
-    open_alarms: int
-    last_answer: int | None  #: number of the last answer of a person
-    last: StoredClip | None
+    clip: StoredClip | None = None
+    opened: tuple[int, ...] = ()  #: alarms
+    cleared: tuple[int, ...] = ()
+    known: bool = False  #: it was stored before; the clip is that one
+    refused: str | None = None  #: why it is not a usable recording
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A processed source: its clip, or the reason why there is none."""
 
     source_key: str
@@ -190,34 +203,83 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Removal:
-    """Counts of removed clips and alarms, and the audio paths of the removed clips."""
+class MachineSummary:
+    """Counts of the clips of a machine since the first one, pruned or not, and its last clip."""
 
+    machine: str
     clips: int
-    alarms: int
-    audio_paths: tuple[str, ...]
+    anomalous: int
+    open_alarms: int
+    out_of_service_since: datetime | None
+    out_of_service_by: str | None
+    last: StoredClip | None
+    changed: int = 0
+    evidence: float = 0.0  #: of a fault, where the alarm rule adds up
+
+
+class TrendPoint(NamedTuple):
+    """Clips of an hour or a day, by recording time."""
+
+    start: datetime
+    clips: int
+    judged: int
+    anomalous: int
+    oddness_mean: float | None
+    oddness_max: float | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What has changed after a number; `last` is the number to ask with next.
+
+    `more` says that there are more changes than were returned: ask again at once.
+    """
+
+    last: int
+    clips: list[StoredClip]
+    alarms: list[StoredAlarm]
+    machines: list[str]  #: with changed counts, service or notes
+    more: bool
+
+
+class Note(NamedTuple):
+    """What a person wrote about a machine at a time: 'bearing changed'."""
+
+    id: int
+    machine: str
+    at: datetime
+    text: str
+    by: str
+
+
+class AuditEntry(NamedTuple):
+    """Who did what, when."""
+
+    id: int
+    at: datetime
+    who: str
+    role: str
+    action: str
+    machine: str | None
+    target: str | None
+    detail: str | None
+
+
+class StoredAnswer(NamedTuple):
+    """An answer of a person."""
+
+    clip_id: int
+    alarm_id: int | None
+    answer: str
+    answered_by: str
+    comment: str
+    answered_at: datetime
 
 
 _CLIP = tuple(each.name for each in fields(StoredClip))
-_ALARM = tuple(each.name for each in fields(StoredAlarm) if each.name != "clip_ids")
-
-
-def read_clips(connection: Connection, query: Select[Any]) -> list[StoredClip]:
-    """The clips of a query on `CLIPS`."""
-    return [StoredClip.from_row(row) for row in connection.execute(query).mappings()]
-
-
-def read_alarms(connection: Connection, query: Select[Any]) -> list[StoredAlarm]:
-    """The alarms of a query on `ALARMS`, with the clips that contributed."""
-    rows = connection.execute(query).mappings().all()
-    members = select(alarm_clips).where(alarm_clips.c.alarm_id.in_([row["id"] for row in rows]))
-    of_alarm: dict[int, list[int]] = defaultdict(list)
-    for alarm, clip in connection.execute(members.order_by(alarm_clips.c.clip_id)):
-        of_alarm[alarm].append(clip)
-    return [
-        StoredAlarm(clip_ids=tuple(of_alarm[row["id"]]), **{name: row[name] for name in _ALARM})
-        for row in rows
-    ]
+_ALARM = tuple(each.name for each in fields(StoredAlarm) if each.name not in ("clip_ids", "state"))
+VERDICT = tuple(each.name for each in fields(Verdict) if each.name != "machine")
+"""Fields of a verdict that have a column of the same name."""
 
 
 def check_text(name: str, text: Any, most: int) -> None:
@@ -226,10 +288,8 @@ def check_text(name: str, text: Any, most: int) -> None:
         raise InputError(f"The {name} must be text. Got {text!r} instead.")
     if len(text) > most:
         raise InputError(f"The {name} has {len(text):,} characters; {most:,} are allowed.")
-    if not is_utf8(text):
-        raise InputError(f"The {name} is not Unicode text: {text!r}.")
-    if "\0" in text:
-        raise InputError(f"The {name} holds a NUL, which no database can store: {text!r}.")
+    if not is_utf8(text) or "\0" in text:
+        raise InputError(f"The {name} is not text that can be stored: {text!r}.")
 
 
 def _check_json(name: str, value: Any) -> None:
@@ -241,8 +301,8 @@ def _check_json(name: str, value: Any) -> None:
         raise InputError(f"The {name} of a verdict cannot be stored: too long, or a NUL in it.")
 
 
-def _plain(document: dict[str, Any]) -> dict[str, Any]:
-    """Fields as JSON has them: times as text, tuples as lists."""
+def plain(document: dict[str, Any]) -> dict[str, Any]:
+    """Return fields as JSON has them: times as text, tuples as lists."""
     for name, value in document.items():
         if isinstance(value, datetime):
             document[name] = iso(value)

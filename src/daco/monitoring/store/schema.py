@@ -1,36 +1,39 @@
-"""The tables: machines, clips, alarms, answers of people, adaptations, processed sources, messages.
+"""The tables. Ids grow in the order of commits, and `changed` numbers every change of a row.
 
-Ids grow in the order of arrival within a machine, and pages are cut by ids: a clock that is set
-back reorders nothing. Table names start with ``daco_``: a PostgreSQL database can be shared.
+Table names start with ``daco_``: a PostgreSQL database can be shared. Another version of the tables
+is refused; nothing is migrated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import sqlalchemy as sa
 
 from daco.errors import InputError
-from daco.monitoring.store.database import Database, StoreError
-from daco.version import __version__
+from daco.monitoring.store.records import StoreError
+
+VERSION = 2
+"""Of the tables below; any change of them needs another number."""
 
 metadata = sa.MetaData()
 
 
-class _UTCDateTime(sa.TypeDecorator[datetime]):
+class UTCDateTime(sa.TypeDecorator[datetime]):
     """A time with its zone: aware in Python, stored in UTC; SQLite does not store zones."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Check and convert a time to be written."""
         if value is not None and value.tzinfo is None:
             raise InputError(f"A time without its zone cannot be stored. Got {value!r}.")
         return value and value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """Add the zone to a time that was read."""
         return value and (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC))
 
 
@@ -38,31 +41,34 @@ class _UTCDateTime(sa.TypeDecorator[datetime]):
 _BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
-def _id() -> sa.Column[int]:
+def _column(name: str, kind: Any, *more: Any, null: bool = False, **options: Any) -> Any:
+    return sa.Column(name, kind, *more, nullable=null, **options)
+
+
+def _id() -> Any:
     return sa.Column("id", _BIG, sa.Identity(), primary_key=True)
 
 
-def _machine() -> sa.Column[int]:
-    return sa.Column("machine_id", _BIG, sa.ForeignKey("daco_machines.id"), nullable=False)
-
-
-def _partial_index(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> None:
-    sa.Index(name, *columns, sqlite_where=where, postgresql_where=where)
+def _machine(*, null: bool = False) -> Any:
+    return _column("machine_id", _BIG, sa.ForeignKey("daco_machines.id"), null=null)
 
 
 machines = sa.Table(
     "daco_machines",
     metadata,
     _id(),
-    sa.Column("name", sa.Text, nullable=False, unique=True),
+    _column("name", sa.Text, unique=True),
     # Running counts: counting a million rows would be too slow for a page.
-    sa.Column("clips", _BIG, nullable=False, default=0),
-    sa.Column("anomalous", _BIG, nullable=False, default=0),
-    sa.Column("last_clip_id", _BIG),
-    # Alarms count the clips after this one: the last opening, recovery or acknowledgement, of
-    # a database of schema 1; since then by kind of alarm.
-    sa.Column("counted_after", _BIG, nullable=False, default=0),
-    sa.Column("counted_by_kind", sa.JSON, nullable=False, server_default="{}"),
+    _column("clips", _BIG, default=0),
+    _column("anomalous", _BIG, default=0),
+    _column("last_clip_id", _BIG, null=True),
+    # Recent decisions by kind of alarm: {"fault": [[clip, anomalous], ...]}.
+    _column("recent", sa.JSON, default=dict),
+    # What adds up over clips: {"model": sha256, "fault": Evidence, "trend": Trend}.
+    _column("evidence", sa.JSON, default=dict),
+    _column("out_of_service_since", UTCDateTime, null=True),
+    _column("out_of_service_by", sa.Text, null=True),
+    _column("changed", _BIG, default=0),
     sqlite_autoincrement=True,
 )
 
@@ -71,33 +77,36 @@ clips = sa.Table(
     metadata,
     _id(),
     _machine(),
-    sa.Column("received_at", _UTCDateTime, nullable=False),
-    sa.Column("recorded_at", _UTCDateTime),
-    sa.Column("anomalous", sa.Boolean, nullable=False),
-    sa.Column("score", sa.Double, nullable=False),
-    sa.Column("threshold", sa.Double, nullable=False),
-    sa.Column("p_value", sa.Double, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("domain_weights", sa.JSON, nullable=False),
-    sa.Column("nearest", sa.Text),
-    sa.Column("nearest_distance", sa.Double),
-    sa.Column("reasons", sa.JSON, nullable=False),
-    sa.Column("seconds", sa.Double),
-    sa.Column("windows", sa.Integer),
-    sa.Column("worst_window", sa.Double),
-    sa.Column("model_sha256", sa.Text),
-    sa.Column("audio_sha256", sa.Text),
-    sa.Column("audio_path", sa.Text),
-    sa.Column("more", sa.JSON(none_as_null=True)),
-    sa.Column("state", sa.Text, nullable=False, server_default="normal"),
-    sa.Column("basis", sa.Text, nullable=False, server_default=""),
-    sa.Column("views", sa.JSON, nullable=False, server_default="{}"),
-    sa.Column("extrapolated", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("supported_rate", sa.Double, nullable=False, server_default="0"),
-    sa.Column("answer", sa.Text),
+    _column("changed", _BIG, index=True),
+    _column("time", UTCDateTime),
+    _column("received_at", UTCDateTime),
+    _column("recorded_at", UTCDateTime, null=True),
+    _column("name", sa.Text),
+    _column("state", sa.Text),
+    _column("anomalous", sa.Boolean),
+    _column("oddness", sa.Double),
+    _column("p_value", sa.Double),
+    _column("score", sa.Double),
+    _column("threshold", sa.Double),
+    _column("domain_weights", sa.JSON),
+    _column("nearest", sa.Text),
+    _column("nearest_distance", sa.Double),
+    _column("reasons", sa.JSON),
+    _column("seconds", sa.Double, null=True),
+    _column("windows", sa.Integer),
+    _column("worst_window", sa.Double, null=True),
+    _column("views", sa.JSON),
+    _column("basis", sa.Text),
+    _column("extrapolated", sa.Boolean),
+    _column("supported_rate", sa.Double),
+    _column("model_sha256", sa.Text),
+    _column("findings", sa.JSON(none_as_null=True), null=True),
+    _column("audio_sha256", sa.Text, null=True, index=True),
+    _column("audio_path", sa.Text, null=True),
+    _column("answer", sa.Text, null=True),
     sa.Index("daco_clips_by_arrival", "machine_id", "id"),
     # Covers the queries that count by time, so that they do not read the rows.
-    sa.Index("daco_clips_by_time", "machine_id", "received_at", "anomalous", "id"),
+    sa.Index("daco_clips_by_time", "machine_id", "time", "anomalous", "id"),
     sqlite_autoincrement=True,
 )
 
@@ -106,12 +115,13 @@ sources = sa.Table(
     metadata,
     sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
     sa.Column("source_key", sa.Text, primary_key=True),
-    sa.Column("audio_sha256", sa.Text),
-    sa.Column("stamp", sa.Text),
-    # No foreign key: a source stays known after its clip was pruned, or every old recording
+    _column("audio_sha256", sa.Text, null=True),
+    _column("stamp", sa.Text, null=True),
+    # No foreign key: a source stays known after its clip was removed, or every old recording
     # that is still in its folder would be judged again.
-    sa.Column("clip_id", _BIG),
-    sa.Column("reason", sa.Text),
+    _column("clip_id", _BIG, null=True),
+    _column("reason", sa.Text, null=True),
+    _column("seen_at", UTCDateTime),
     sqlite_with_rowid=False,
 )
 
@@ -119,27 +129,35 @@ alarms = sa.Table(
     "daco_alarms",
     metadata,
     _id(),
-    _machine(),
-    sa.Column("rule", sa.Text, nullable=False),
-    sa.Column("clip_id", _BIG, sa.ForeignKey("daco_clips.id"), nullable=False, index=True),
-    sa.Column("opened_at", _UTCDateTime, nullable=False),
-    sa.Column("closed_at", _UTCDateTime),
-    sa.Column("closed_by", sa.Text),
-    sa.Column("acknowledged_at", _UTCDateTime),
-    sa.Column("acknowledged_by", sa.Text),
-    sa.Column("comment", sa.Text),
-    sa.Column("kind", sa.Text, nullable=False, server_default="anomalous"),
-    sa.Column("answer", sa.Text),
+    _machine(null=True),
+    _column("changed", _BIG, index=True),
+    _column("kind", sa.Text),
+    _column("rule", sa.Text),
+    _column("clip_id", _BIG, null=True),
+    _column("n_clips", _BIG, default=0),
+    _column("opened_at", UTCDateTime),
+    _column("last_at", UTCDateTime),
+    _column("cleared_at", UTCDateTime, null=True),
+    _column("cleared_by", sa.Text, null=True),
+    _column("acknowledged_at", UTCDateTime, null=True),
+    _column("acknowledged_by", sa.Text, null=True),
+    _column("shelved_until", UTCDateTime, null=True),
+    _column("comment", sa.Text, null=True),
+    _column("answer", sa.Text, null=True),
+    # What an alarm that is not about clips is about, and the sentence about it.
+    _column("cause", sa.Text, default=""),
+    _column("detail", sa.Text, null=True),
     sa.Index("daco_alarms_by_machine", "machine_id", "id"),
     sqlite_autoincrement=True,
 )
-_partial_index("daco_alarms_open", alarms.c.closed_at.is_(None), alarms.c.machine_id, alarms.c.id)
+_open = alarms.c.cleared_at.is_(None)
+sa.Index("daco_alarms_open", alarms.c.machine_id, sqlite_where=_open, postgresql_where=_open)
 
 alarm_clips = sa.Table(
     "daco_alarm_clips",
     metadata,
     sa.Column("alarm_id", sa.ForeignKey("daco_alarms.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("clip_id", sa.ForeignKey("daco_clips.id"), primary_key=True, index=True),
+    sa.Column("clip_id", _BIG, primary_key=True, index=True),
     sqlite_with_rowid=False,
 )
 
@@ -149,13 +167,13 @@ answers = sa.Table(
     _id(),
     _machine(),
     # No foreign keys: what people said stays when clips and alarms are pruned.
-    sa.Column("clip_id", _BIG, nullable=False),
-    sa.Column("alarm_id", _BIG),
-    sa.Column("answer", sa.Text, nullable=False),
-    sa.Column("answered_by", sa.Text, nullable=False),
-    sa.Column("comment", sa.Text, nullable=False),
-    sa.Column("answered_at", _UTCDateTime, nullable=False),
-    sa.Index("daco_answers_by_machine", "machine_id", "clip_id", "id"),
+    _column("clip_id", _BIG),
+    _column("alarm_id", _BIG, null=True),
+    _column("answer", sa.Text),
+    _column("answered_by", sa.Text),
+    _column("comment", sa.Text),
+    _column("answered_at", UTCDateTime),
+    sa.Index("daco_answers_by_machine", "machine_id", "id"),
     sqlite_autoincrement=True,
 )
 
@@ -163,8 +181,8 @@ adaptations = sa.Table(
     "daco_adaptations",
     metadata,
     sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
-    sa.Column("model_sha256", sa.Text, nullable=False),
-    sa.Column("state", sa.JSON, nullable=False),
+    _column("model_sha256", sa.Text),
+    _column("state", sa.JSON),
     sqlite_with_rowid=False,
 )
 
@@ -172,83 +190,94 @@ outbox = sa.Table(
     "daco_outbox",
     metadata,
     _id(),
-    _machine(),
-    sa.Column("key", sa.Text, nullable=False, unique=True),
-    sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("created_at", _UTCDateTime, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False, default=0),
-    sa.Column("due_at", _UTCDateTime, nullable=False),
-    sa.Column("delivered_at", _UTCDateTime),
-    sa.Column("last_error", sa.Text),
+    _column("key", sa.Text, unique=True),
+    _column("receiver", sa.Text),
+    _machine(null=True),
+    _column("kind", sa.Text),
+    _column("priority", sa.Integer),
+    _column("body", sa.JSON),
+    _column("created_at", UTCDateTime),
+    _column("due_at", UTCDateTime),
+    _column("attempts", sa.Integer, default=0),
+    _column("refused_at", UTCDateTime, null=True),
+    _column("last_error", sa.Text, null=True),
+    sa.Index("daco_outbox_next", "receiver", "priority", "id"),
     sqlite_autoincrement=True,
 )
-_partial_index("daco_outbox_pending", outbox.c.delivered_at.is_(None), outbox.c.id)
 
-versions = sa.Table(
-    "daco_schema",
-    sa.MetaData(),
-    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("daco_version", sa.Text, nullable=False),
-    sa.Column("applied_at", _UTCDateTime, nullable=False),
+audit = sa.Table(
+    "daco_audit",
+    metadata,
+    _id(),
+    _column("at", UTCDateTime),
+    _column("who", sa.Text),
+    _column("role", sa.Text),
+    _column("action", sa.Text),
+    _column("machine", sa.Text, null=True),
+    _column("target", sa.Text, null=True),
+    _column("detail", sa.Text, null=True),
+    sqlite_autoincrement=True,
 )
 
-Migration = Callable[[sa.Connection], None]
+trends = sa.Table(
+    "daco_trends",
+    metadata,
+    sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
+    sa.Column("period", sa.Text, primary_key=True),
+    sa.Column("start", UTCDateTime, primary_key=True),
+    _column("clips", _BIG),
+    _column("judged", _BIG),
+    _column("anomalous", _BIG),
+    _column("oddness_sum", sa.Double),
+    _column("oddness_max", sa.Double, null=True),
+    sqlite_with_rowid=False,
+)
 
-_LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock of a migration
+notes = sa.Table(
+    "daco_notes",
+    metadata,
+    _id(),
+    _machine(),
+    _column("at", UTCDateTime),
+    _column("text", sa.Text),
+    _column("by", sa.Text),
+    sa.Index("daco_notes_by_time", "machine_id", "at"),
+    sqlite_autoincrement=True,
+)
 
+schema = sa.Table(
+    "daco_schema",
+    metadata,
+    # "version", "change" (the number of the last change), "heartbeat" (seconds of the last check).
+    sa.Column("name", sa.Text, primary_key=True),
+    _column("value", _BIG),
+)
 
-def _create_tables(connection: sa.Connection) -> None:
-    # checkfirst=False: a table of that name that daco did not create must not be written to.
-    versions.create(connection, checkfirst=False)
-    metadata.create_all(connection, checkfirst=False)
-
-
-def _add_answers(connection: sa.Connection) -> None:
-    """States of clips, kinds of alarms, answers and adaptations; an empty database has them."""
-    present = sa.inspect(connection)
-    for table in (machines, clips, alarms):
-        known = {column["name"] for column in present.get_columns(table.name)}
-        for column in table.c:
-            if column.name not in known:
-                words = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
-                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {words}"))
-    metadata.create_all(connection, [answers, adaptations])
-    connection.execute(sa.update(clips).where(clips.c.anomalous).values(state="anomalous"))
-
-
-MIGRATIONS: tuple[Migration, ...] = (_create_tables, _add_answers)
-"""The n-th brings a database to schema n; the first makes an empty one as it is today."""
-
-
-def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Bring a database to this version's schema in one transaction.
-
-    A newer schema raises a StoreError, and the database is left unchanged.
-    """
-    with database.translate_errors(opening=True):
-        with database.reading() as connection:
-            version = _version(connection, database.label, len(migrations))
-        if version == len(migrations):
-            return
-        with database.writing() as connection:
-            if connection.dialect.name == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            version = _version(connection, database.label, len(migrations))
-            for number, step in enumerate(migrations[version:], version + 1):
-                step(connection)
-                row = {"version": number, "daco_version": __version__}
-                connection.execute(sa.insert(versions), {**row, "applied_at": datetime.now(UTC)})
+_LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock while tables are created
 
 
-def _version(connection: sa.Connection, label: str, newest: int) -> int:
-    if not sa.inspect(connection).has_table(versions.name):
-        return 0
-    row = connection.execute(sa.select(versions).order_by(versions.c.version.desc()).limit(1)).one()
-    if row.version > newest:
+def create_tables(connection: sa.Connection, label: str) -> None:
+    """Create the tables of an empty database; a `StoreError` where another version has its own."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    if not is_created(connection, label):
+        # checkfirst=False: a table of that name that daco did not create must not be written to.
+        metadata.create_all(connection, checkfirst=False)
+        values = {"version": VERSION, "change": 0, "heartbeat": 0}
+        rows = [{"name": name, "value": value} for name, value in values.items()]
+        connection.execute(sa.insert(schema), rows)
+
+
+def is_created(connection: sa.Connection, label: str) -> bool:
+    """Whether the database has the tables of this version; another version is a `StoreError`."""
+    if not sa.inspect(connection).has_table(schema.name):
+        return False
+    columns = {column["name"] for column in sa.inspect(connection).get_columns(schema.name)}
+    query = sa.select(schema.c.value).where(schema.c.name == "version")
+    found = connection.scalar(query) if columns == {"name", "value"} else "of another kind"
+    if found != VERSION:
         raise StoreError(
-            f"{label}: the database has schema {row.version}, written by daco {row.daco_version}. "
-            f"This is daco {__version__}, which knows schemas up to {newest}: update daco, or "
-            "choose another database."
+            f"{label}: the database has tables of version {found}; this daco uses version "
+            f"{VERSION}. Choose another database: models and recordings are not affected."
         )
-    return int(row.version)
+    return True

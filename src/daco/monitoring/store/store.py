@@ -2,112 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Self
 
-from sqlalchemy import Select, case, delete, exists, func, select, update
+from sqlalchemy import insert, select, update
 
 from daco.detector.verdict import Verdict
-from daco.errors import InputError
-from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.store.database import Database, chunks, open_database
-from daco.monitoring.store.outbox import EVENTS, RECORDING_UNREADABLE, Outbox, post
-from daco.monitoring.store.people import People, acknowledge
+from daco.monitoring.alarms import DACO, AlarmRule
+from daco.monitoring.store.database import open_database
+from daco.monitoring.store.outbox import (
+    ALARM_CLEARED,
+    ALARM_OPENED,
+    RECORDING_REFUSED,
+    Outbox,
+    Receivers,
+    post,
+)
+from daco.monitoring.store.people import People
+from daco.monitoring.store.reading import ALARMS, Reader, id_of, read_alarms
 from daco.monitoring.store.records import (
-    ALARMS,
-    CLIPS,
     KEY,
     NAME,
     TEXT,
-    Addition,
-    MachineSummary,
+    ConflictError,
     NewClip,
-    Removal,
-    Source,
-    StoredAlarm,
-    StoredClip,
+    Outcome,
     check_text,
-    read_alarms,
-    read_clips,
 )
-from daco.monitoring.store.schema import (
-    alarm_clips,
-    alarms,
-    answers,
-    clips,
-    machines,
-    migrate,
-    outbox,
-    sources,
+from daco.monitoring.store.schema import alarms
+from daco.monitoring.store.writer import Writer
+from daco.monitoring.store.writing import (
+    Rules,
+    adapted_verdict,
+    add_clips,
+    machine_row,
+    save_source,
 )
-from daco.monitoring.store.writing import adapted_verdict, add_clips, lock_machine, save_sources
-
-LARGEST_PAGE = 10_000
-
-_STEP = 5_000  # rows removed in one transaction, so that other writers wait for milliseconds only
 
 
 @dataclass(frozen=True)
-class Store:
+class Store(Reader):
     """A database of judged clips and alarms; safe to share between threads and processes.
 
     Examples
     --------
     >>> import tempfile
     >>> from daco.detector.verdict import Verdict
+    >>> from daco.monitoring.store import Person
     >>> folder = tempfile.TemporaryDirectory()
-    >>> store = Store.open(f"sqlite:///{folder.name}/daco.db", rule=AlarmRule(1, 2))
+    >>> rules = lambda machine: AlarmRule.parse("every")
+    >>> store = Store.open(f"sqlite:///{folder.name}/daco.db", rules=rules)
     >>> verdict = Verdict(
-    ...     name="a.wav", machine="press", score=3.2, p_value=0.01, alarm=True, threshold=2.5,
-    ...     domain_weights={"source": 1.0}, nearest="normal.wav", nearest_distance=0.1,
-    ...     reasons=(), seconds=10.0, windows=1, worst_window=None, model_sha256="ab12",
-    ...     state="anomalous",
+    ...     name="a.wav", machine="press", score=3.2, p_value=0.01, oddness=2.0, anomalous=True,
+    ...     threshold=2.5, domain_weights={"source": 1.0}, nearest="normal.wav",
+    ...     nearest_distance=0.1, reasons=(), seconds=10.0, windows=1, worst_window=None,
+    ...     model_sha256="ab12", state="anomalous",
     ... )
     >>> new = NewClip(verdict, "press", datetime(2026, 3, 1, tzinfo=UTC), source_key="a.wav")
-    >>> store.add(new)
-    Addition(clip_id=1, opened=1, recovered=())
-    >>> store.add(new) is None
-    True
-    >>> [(clip.id, clip.score) for clip in store.clips("press")]
-    [(1, 3.2)]
-    >>> store.acknowledge(1, "Kim", "loose belt").closed_by
-    'acknowledgement'
+    >>> store.add(new).opened, store.add(new).known
+    ((1,), True)
+    >>> [(clip.id, clip.oddness) for clip in store.clips("press")]
+    [(1, 2.0)]
+    >>> store.people.acknowledge(1, Person("Kim"), "loose belt").state
+    'acknowledged'
     >>> store.close(); folder.cleanup()
     """
 
-    database: Database
-    rule: AlarmRule
-    events: frozenset[str]
+    rules: Rules
+    receivers: Receivers
 
     @classmethod
-    def open(cls, url: str, *, rule: AlarmRule | None = None, events: Collection[str] = ()) -> Self:
-        """Open the store of a URL; its tables are created, or updated to this version.
+    def open(
+        cls,
+        url: str,
+        *,
+        rules: Rules = lambda machine: AlarmRule(),
+        receivers: Receivers = lambda machine, kind: (),
+        create: bool = True,
+    ) -> Self:
+        """Open the store of a URL; an empty database gets its tables.
 
         Parameters
         ----------
         url : str
-            ``sqlite:///daco.db`` (see `daco.monitoring.store.database` for ``synchronous``) or
-            ``postgresql://user@host/name``.
-        rule : AlarmRule, optional
-            When clips become an alarm; 3 of 5 by default.
-        events : collection of str
-            Which of `EVENTS` are put into the outbox, for webhooks.
+            ``sqlite:///daco.db`` or ``postgresql://user@host/name``.
+        rules : callable
+            Returns the alarm rule of a machine; 3 of 5 by default.
+        receivers : callable
+            Returns the names of the receivers of messages of a kind about a machine (None for
+            daco as a whole); nobody by default.
+        create : bool
+            Whether a database that does not exist is created; otherwise it is a `StoreError`.
         """
-        unknown = set(events) - set(EVENTS)
-        if unknown:
-            raise InputError(f"An event is one of {', '.join(EVENTS)}. Got {sorted(unknown)}.")
-        database = open_database(url)
-        try:
-            migrate(database)
-        except BaseException:
-            database.engine.dispose()
-            raise
-        return cls(database, rule or AlarmRule(), frozenset(events))
+        return cls(open_database(url, create=create), rules, receivers)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Commit what is waiting, and close all connections."""
+        if "writer" in self.__dict__:
+            self.writer.close()
         self.database.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -116,9 +111,10 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def check(self) -> None:
-        """Raise a `StoreError` unless the database can be read and written now."""
-        self.database.check()
+    @cached_property
+    def writer(self) -> Writer:
+        """The thread that commits clips."""
+        return Writer(self.add_many)
 
     @property
     def outbox(self) -> Outbox:
@@ -127,259 +123,129 @@ class Store:
 
     @property
     def people(self) -> People:
-        """The answers and notes of people about clips, alarms and machines."""
+        """What people do about clips, alarms and machines."""
         return People(self.database)
+
+    def check(self) -> None:
+        """Raise a `StoreError` unless the database can be written now."""
+        self.database.check()
 
     def preview(self, new: NewClip) -> Verdict:
         """Judge a clip as if it was stored now, adapted if it has a calibration."""
-        return adapted_verdict(new, self.people.adaptation(new.machine))
+        return adapted_verdict(new, self.adaptations(new.machine).get(new.machine))
 
-    def add(self, new: NewClip) -> Addition | None:
-        """Store one clip; return None if its source was stored before."""
-        return self.add_many([new])[0]
+    def add(self, new: NewClip) -> Outcome:
+        """Store one clip; returns when it is on the disk. Clips of other threads go with it."""
+        return self.writer.add(new)
 
-    def add_many(self, new: Sequence[NewClip]) -> list[Addition | None]:
+    def add_many(self, new: Sequence[NewClip]) -> list[Outcome | ConflictError]:
         """Store clips in one transaction: all of them or, if anything goes wrong, none.
 
-        Alarms are opened and closed in the same transaction, by the clips in their order.
+        Alarms are opened and cleared in the same transaction, by the clips in their order.
         """
-        with self.database.writing() as connection:
-            return add_clips(connection, self.rule, self.events, new)
+        with self.database.changing() as (connection, change):
+            return add_clips(connection, change, self.rules, self.receivers, new)
 
-    def reject(
-        self, machine: str, source_key: str, *, name: str, stamp: str, reason: str, at: datetime
-    ) -> None:
+    def reject(self, machine: str, source_key: str, *, name: str, stamp: str, reason: str) -> None:
         """Remember that a source is not a usable recording while it has this stamp.
 
         Its last clip stays known. `name` is what messages call the recording.
         """
         check_text("source_key", source_key, KEY)
         check_text("name", name, NAME)
-        check_text("reason", reason, TEXT)
+        reason, now = reason[:TEXT], datetime.now(UTC)
         with self.database.writing() as connection:
-            number = lock_machine(connection, machine).id
-            row = {"machine_id": number, "source_key": source_key, "stamp": stamp, "reason": reason}
-            save_sources(connection, [row], "stamp", "reason")
-            if RECORDING_UNREADABLE in self.events:
-                about = {"machine": machine, "name": name, "reason": reason}
-                post(connection, number, [(RECORDING_UNREADABLE, at, about)])
+            number = machine_row(connection, machine).id
+            row = {"machine_id": number, "source_key": source_key, "stamp": stamp}
+            save_source(connection, row | {"reason": reason, "seen_at": now})
+            about = {"machine": machine, "name": name, "reason": reason}
+            whose = (number, machine)
+            post(connection, self.receivers, whose, RECORDING_REFUSED, now, about)
 
-    def restamp(self, machine: str, source_key: str, stamp: str) -> None:
-        """Record another stamp for a source whose recording is unchanged."""
-        with self.database.writing() as connection:
-            own = sources.c.machine_id == lock_machine(connection, machine).id
-            source = update(sources).where(own, sources.c.source_key == source_key)
-            connection.execute(source.values(stamp=stamp, reason=None))
-
-    def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
-        """Return those of these sources of a machine that were processed before."""
-        columns = [sources.c[name] for name in Source.__dataclass_fields__]
-        query = select(*columns).where(sources.c.machine_id == _id_of(machine))
-        with self.database.reading() as connection:
-            return [
-                Source(*row)
-                for some in chunks(keys)
-                for row in connection.execute(query.where(sources.c.source_key.in_(some)))
-            ]
-
-    def clips(
-        self,
-        machine: str,
-        limit: int = 100,
-        *,
-        before: int | None = None,
-        after: int | None = None,
-        since: datetime | None = None,
-    ) -> list[StoredClip]:
-        """Return a page of a machine's history, the newest clip first.
+    def raise_alarm(
+        self, machine: str | None, kind: str = DACO, cause: str = "", detail: str = ""
+    ) -> int:
+        """Open an alarm that is not about clips, unless there is an open one of this cause.
 
         Parameters
         ----------
-        machine : str
-        limit : int
-            Clips of the page, at most 10,000.
-        before : int, optional
-            Only smaller ids; the last id of a page is the `before` of the next.
-        after : int, optional
-            The first `limit` clips with larger ids. None is missed: within a machine, ids become
-            visible in their order.
-        since : datetime, optional
-            Only clips that were received at that time or later.
+        machine : str or None
+            None for one about daco as a whole.
+        kind : str
+        cause : str
+            A short name: there is one open alarm of a machine, kind and cause.
+        detail : str
+            The sentence that people read; a changed one is updated.
+
+        Returns
+        -------
+        int
+            The id of the alarm.
         """
-        own = [clips.c.machine_id == _id_of(machine)]
-        if before is not None:
-            own.append(clips.c.id < before)
-        query = CLIPS.where(*own).limit(_page(limit))
-        if since is not None:
-            query = query.where(clips.c.received_at >= since)
-        newest_first = clips.c.id.desc()
+        check_text("detail", detail, TEXT)
+        query = self._about(machine, kind, cause)
+        with self.database.reading() as connection:  # most often nothing is new
+            row = connection.execute(query).first()
+        if row is not None and row.detail == detail:
+            return int(row.id)
+        with self.database.changing() as (connection, change):
+            now = datetime.now(UTC)
+            row = connection.execute(query).first()
+            if row is not None:
+                own = update(alarms).where(alarms.c.id == row.id)
+                connection.execute(own.values(detail=detail, last_at=now, changed=change))
+                return int(row.id)
+            whose = None if machine is None else machine_row(connection, machine)
+            values = {"machine_id": whose and whose.id, "kind": kind, "cause": cause, "rule": ""}
+            values |= {"detail": detail, "opened_at": now, "last_at": now, "changed": change}
+            new = insert(alarms).returning(alarms.c.id)
+            number = int(connection.execute(new, values).scalar_one())
+            if whose is None or whose.out_of_service_since is None:
+                self._post(connection, whose, ALARM_OPENED, number, now)
+            return number
+
+    def clear_alarm(self, machine: str | None, kind: str = DACO, cause: str = "") -> int | None:
+        """Clear the open alarm of a machine, kind and cause; None where there is none."""
+        query = self._about(machine, kind, cause)
         with self.database.reading() as connection:
-            if after is not None:
-                query = query.where(clips.c.id > after).order_by(clips.c.id)
-                return read_clips(connection, query)[::-1]
-            query = query.order_by(newest_first)
-            if since is None:
-                return read_clips(connection, query)
-            # The next clips by id hold enough clips of that time, unless it is nearly over. Then
-            # the smallest id of that time, by the index on times, bounds the search.
-            ids = select(clips.c.id).where(*own).order_by(newest_first)
-            edge = connection.scalar(ids.offset(4 * limit).limit(1))
-            page = read_clips(connection, query.where(clips.c.id >= (edge or 0)))
-            if edge is None or len(page) == limit:
-                return page
-            first = select(func.min(clips.c.id)).where(own[0], clips.c.received_at >= since)
-            return read_clips(connection, query.where(clips.c.id >= first.scalar_subquery()))
+            if connection.execute(query).first() is None:
+                return None
+        with self.database.changing() as (connection, change):
+            row = connection.execute(query).first()
+            if row is None:
+                return None
+            now = datetime.now(UTC)
+            values = {"cleared_at": now, "cleared_by": "recovery", "changed": change}
+            connection.execute(update(alarms).where(alarms.c.id == row.id).values(values))
+            whose = None if machine is None else machine_row(connection, machine)
+            self._post(connection, whose, ALARM_CLEARED, row.id, now)
+            return int(row.id)
 
-    def clip(self, clip_id: int) -> StoredClip | None:
-        """Return a clip by its id, or None."""
-        return self._first_clip(CLIPS.where(clips.c.id == clip_id))
-
-    def clip_of(self, machine: str, source_key: str) -> StoredClip | None:
-        """Return the clip of a source of a machine, or None if there is none any more."""
-        clip_id = select(sources.c.clip_id).where(
-            sources.c.machine_id == _id_of(machine), sources.c.source_key == source_key
-        )
-        return self._first_clip(CLIPS.where(clips.c.id == clip_id.scalar_subquery()))
-
-    def _first_clip(self, query: Select[Any]) -> StoredClip | None:
+    def return_from_shelf(self, now: datetime | None = None) -> list[int]:
+        """Send a message about alarms whose time on the shelf is over and whose cause lasts."""
+        now = now or datetime.now(UTC)
+        over = alarms.c.cleared_at.is_(None), alarms.c.shelved_until <= now
         with self.database.reading() as connection:
-            return next(iter(read_clips(connection, query)), None)
+            if connection.execute(select(alarms.c.id).where(*over).limit(1)).first() is None:
+                return []
+        with self.database.changing() as (connection, change):
+            found = read_alarms(connection, ALARMS.where(*over))
+            for alarm in found:
+                own = update(alarms).where(alarms.c.id == alarm.id)
+                connection.execute(own.values(shelved_until=None, changed=change))
+                whose = None if alarm.machine is None else machine_row(connection, alarm.machine)
+                self._post(connection, whose, ALARM_OPENED, alarm.id, now)
+            return [alarm.id for alarm in found]
 
-    def machines_summary(self) -> list[MachineSummary]:
-        """Summarise every machine, by name."""
-        is_open = (alarms.c.machine_id == machines.c.id, alarms.c.closed_at.is_(None))
-        n_open = select(func.count()).select_from(alarms).where(*is_open).scalar_subquery()
-        own_answers = answers.c.machine_id == machines.c.id
-        answer = select(func.max(answers.c.id)).where(own_answers).scalar_subquery()
-        counts = (machines.c.clips, machines.c.anomalous, n_open, answer)
-        with self.database.reading() as connection:
-            query = select(machines.c.last_clip_id, machines.c.name, *counts)
-            # Sorted here: databases differ in how they order text.
-            rows = sorted(connection.execute(query), key=lambda row: str(row.name))
-            last_ids = [row.last_clip_id for row in rows if row.last_clip_id]
-            newest = read_clips(connection, CLIPS.where(clips.c.id.in_(last_ids)))
-        last = {clip.id: clip for clip in newest}
-        return [MachineSummary(*row[1:], last.get(row.last_clip_id)) for row in rows]
-
-    def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
-        """Count the clips received since a time, and the anomalous ones, by machine."""
-        anomalous = func.coalesce(func.sum(case((clips.c.anomalous, 1), else_=0)), 0)
-        count = select(func.count(), anomalous).where(clips.c.received_at >= since)
-        counts = {}
-        with self.database.reading() as connection:
-            for number, name in connection.execute(select(machines.c.id, machines.c.name)).all():
-                # Machine by machine: the index on times starts with the machine.
-                row = connection.execute(count.where(clips.c.machine_id == number)).one()
-                counts[name] = (int(row[0]), int(row[1]))
-        return counts
-
-    def alarms(
-        self,
-        machine: str | None = None,
-        *,
-        open_only: bool = False,
-        limit: int = 100,
-        before: int | None = None,
-    ) -> list[StoredAlarm]:
-        """Return a page of alarms, the newest first; of all machines by default."""
-        query = ALARMS.order_by(alarms.c.id.desc()).limit(_page(limit))
+    def _about(self, machine: str | None, kind: str, cause: str) -> Any:
+        whose = alarms.c.machine_id.is_(None)
         if machine is not None:
-            query = query.where(alarms.c.machine_id == _id_of(machine))
-        if open_only:
-            query = query.where(alarms.c.closed_at.is_(None))
-        if before is not None:
-            query = query.where(alarms.c.id < before)
-        with self.database.reading() as connection:
-            return read_alarms(connection, query)
+            whose = alarms.c.machine_id == id_of(machine)
+        open_one = alarms.c.kind == kind, alarms.c.cause == cause, alarms.c.cleared_at.is_(None)
+        return select(alarms.c.id, alarms.c.detail).where(whose, *open_one)
 
-    def alarm(self, alarm_id: int) -> StoredAlarm | None:
-        """Return an alarm by its id, or None."""
-        with self.database.reading() as connection:
-            query = ALARMS.where(alarms.c.id == alarm_id)
-            return next(iter(read_alarms(connection, query)), None)
-
-    def acknowledge(
-        self, alarm_id: int, who: str, comment: str = "", *, at: datetime | None = None
-    ) -> StoredAlarm:
-        """Record that a person takes care of an alarm; it is closed if it is open.
-
-        The first acknowledgement stays; later ones return it unchanged.
-        """
-        with self.database.writing() as connection:
-            return acknowledge(connection, alarm_id, who, comment, at or datetime.now(UTC))
-
-    def prune(
-        self, keep_days: float, *, machine: str | None = None, now: datetime | None = None
-    ) -> Removal:
-        """Remove clips that were received more than `keep_days` ago, of one machine or of all.
-
-        The alarms they completed and messages of that time, delivered or not, go with them. Open
-        alarms and their clips stay. Processed sources stay known until `forget_sources`, so that
-        no recording is judged again. Recordings on disk are not touched.
-        """
-        if keep_days < 0:
-            raise InputError(f"The 'keep_days' of prune must be >= 0. Got {keep_days!r} instead.")
-        oldest = (now or datetime.now(UTC)) - timedelta(days=keep_days)
-        own = select(machines.c.id)
-        if machine is not None:
-            own = own.where(machines.c.name == machine)
-        with self.database.reading() as connection:
-            numbers = list(connection.scalars(own))
-        n_alarms, paths = 0, []
-        for number in numbers:
-            old = (clips.c.machine_id == number, clips.c.received_at < oldest)
-            # A closed alarm goes with its completing clip; an open one stays, with its clips.
-            closed = delete(alarms).where(
-                alarms.c.machine_id == number,
-                alarms.c.closed_at.is_not(None),
-                alarms.c.clip_id.in_(select(clips.c.id).where(*old)),
-            )
-            with self.database.writing() as connection:
-                n_alarms += connection.execute(closed).rowcount
-            free = clips.c.id.not_in(select(alarm_clips.c.clip_id))
-            some = select(clips.c.id).where(*old, free).order_by(clips.c.id).limit(_STEP)
-            step = delete(clips).where(clips.c.id.in_(some)).returning(clips.c.audio_path)
-            size = _STEP
-            while size == _STEP:
-                with self.database.writing() as connection:
-                    removed = list(connection.scalars(step))
-                paths += removed
-                size = len(removed)
-        messages = outbox.c.created_at < oldest, outbox.c.machine_id.in_(numbers)
-        with self.database.writing() as connection:
-            connection.execute(delete(outbox).where(*messages))
-        return Removal(len(paths), n_alarms, tuple(path for path in paths if path is not None))
-
-    def forget_sources(self, machine: str, prefix: str, is_gone: Callable[[str], bool]) -> int:
-        """Forget sources that are gone and have no clip any more; return how many.
-
-        `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
-        still exists must stay known, or it would be judged again.
-        """
-        unused = (
-            sources.c.machine_id == _id_of(machine),
-            func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
-            ~exists().where(clips.c.id == sources.c.clip_id),
-        )
-        forgotten, last, size = 0, "", _STEP
-        while size == _STEP:
-            step = select(sources.c.source_key).where(*unused, sources.c.source_key > last)
-            with self.database.reading() as connection:
-                keys = list(connection.scalars(step.order_by(sources.c.source_key).limit(_STEP)))
-            for some in chunks([key for key in keys if is_gone(key)]):
-                named = sources.c.source_key.in_(some)
-                with self.database.writing() as connection:
-                    # Only sources still without a clip: another watcher may have stored one.
-                    forgotten += connection.execute(delete(sources).where(*unused, named)).rowcount
-            size, last = len(keys), keys[-1] if keys else last
-        return forgotten
-
-
-def _id_of(machine: str) -> Any:
-    return select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
-
-
-def _page(limit: int) -> int:
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise InputError(f"A page holds 1 to {LARGEST_PAGE:,} rows. Got {limit!r} instead.")
-    return limit
+    def _post(self, connection: Any, whose: Any, event: str, number: int, now: datetime) -> None:
+        (alarm,) = read_alarms(connection, ALARMS.where(alarms.c.id == number))
+        machine = None if whose is None else (whose.id, whose.name)
+        data = {"machine": alarm.machine, "alarm": alarm.to_dict()}
+        post(connection, self.receivers, machine, event, now, data)

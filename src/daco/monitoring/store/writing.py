@@ -1,91 +1,63 @@
-"""Writing: a clip, its source, its alarm and the messages about them, in one transaction.
-
-A writer locks the machine's row first, so that the clips of a machine are written one after the
-other: ids grow in the order of commits, and no alarm is opened twice.
-"""
+"""Writing: a clip, its source, its alarms, trends and messages about them, in one transaction."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import queue
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, case, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from daco.detector.ranges import ANOMALOUS, NORMAL, STATES
 from daco.detector.verdict import Verdict
 from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
-from daco.monitoring.alarms import AlarmRule, AlarmState, Decision, Opening, advance, counts_for
-from daco.monitoring.store.database import StoreError, chunks
-from daco.monitoring.store.outbox import ALARM_OPENED, ALARM_RECOVERED, CLIP_SCORED, post
-from daco.monitoring.store.records import ALARMS, Addition, NewClip, read_alarms
-from daco.monitoring.store.schema import adaptations, alarm_clips, alarms, clips, machines, sources
+from daco.monitoring.alarms import FAULT, AlarmRule
+from daco.monitoring.store.counting import MachineState, count
+from daco.monitoring.store.outbox import (
+    ALARM_CLEARED,
+    ALARM_OPENED,
+    CLIP_SCORED,
+    Receivers,
+    post,
+)
+from daco.monitoring.store.reading import ALARMS, CLIPS, read_alarms, read_clips
+from daco.monitoring.store.records import (
+    VERDICT,
+    ConflictError,
+    NewClip,
+    Outcome,
+    StoredClip,
+)
+from daco.monitoring.store.schema import (
+    adaptations,
+    alarms,
+    clips,
+    machines,
+    sources,
+    trends,
+)
 
-MOST_AT_ONCE = 256
-"""Clips that a `Writer` commits together."""
+Rules = Callable[[str], AlarmRule]
+"""The alarm rule of a machine."""
 
 _DIALECTS: dict[str, ModuleType] = {"sqlite": sqlite, "postgresql": postgresql}
 
-_Outcome = Addition | Exception | None
-_Answer = asyncio.Future[Addition | None]
-
-log = logging.getLogger("daco.monitoring.service")
-
 # Built once: building a statement costs more than running it.
-_MACHINE = select(machines).where(machines.c.name == bindparam("machine")).with_for_update()
-_KNOWN = select(sources.c.source_key, sources.c.audio_sha256, sources.c.clip_id).where(
-    sources.c.machine_id == bindparam("machine"),
-    sources.c.source_key.in_(bindparam("keys", expanding=True)),
+_MACHINE = select(machines).where(machines.c.name == bindparam("machine"))
+_KNOWN = select(sources).where(
+    sources.c.machine_id == bindparam("machine"), sources.c.source_key == bindparam("key")
 )
-_NEW_CLIPS = insert(clips).returning(clips.c.id, sort_by_parameter_order=True)
-_RECENT = (
-    select(clips.c.id, clips.c.state)
-    .where(clips.c.machine_id == bindparam("machine"), clips.c.id > bindparam("after"))
-    .where(clips.c.id < bindparam("first"), clips.c.state.in_(bindparam("states", expanding=True)))
-    .order_by(clips.c.id.desc())
-    .limit(bindparam("memory"))
-)
+_NEW_CLIP = insert(clips).returning(clips.c.id)
 _STILL_OPEN = select(alarms.c.id, alarms.c.kind).where(
-    alarms.c.machine_id == bindparam("machine"), alarms.c.closed_at.is_(None)
-)
-_NEW_ALARM = insert(alarms).returning(alarms.c.id)
-_COUNT = (
-    update(machines)
-    .where(machines.c.id == bindparam("machine"))
-    .values(
-        clips=machines.c.clips + bindparam("more"),
-        anomalous=machines.c.anomalous + bindparam("more_anomalous"),
-        last_clip_id=bindparam("last"),
-        counted_by_kind=bindparam("by_kind"),
-    )
+    alarms.c.machine_id == bindparam("machine"),
+    alarms.c.cleared_at.is_(None),
+    alarms.c.clip_id.is_not(None),
 )
 
 
-@cache
-def _upsert(dialect: str, *changed: str) -> Any:
-    """A statement that inserts a source's row or updates these columns of it."""
-    new = _DIALECTS[dialect].insert(sources)
-    return new.on_conflict_do_update(
-        index_elements=[sources.c.machine_id, sources.c.source_key],
-        set_={column: new.excluded[column] for column in changed},
-    )
-
-
-def save_sources(connection: Connection, rows: Sequence[dict[str, Any]], *changed: str) -> None:
-    """Insert sources; of those that are known, update the columns that are `changed`."""
-    connection.execute(_upsert(connection.dialect.name, *changed), rows)
-
-
-def lock_machine(connection: Connection, name: str) -> Row[Any]:
-    """The machine's row, created if necessary, locked until the transaction ends."""
+def machine_row(connection: Connection, name: str) -> Any:
+    """The row of a machine, created if necessary."""
     row = connection.execute(_MACHINE, {"machine": name}).first()
     if row is None:
         new = _DIALECTS[connection.dialect.name].insert(machines).on_conflict_do_nothing()
@@ -95,106 +67,170 @@ def lock_machine(connection: Connection, name: str) -> Row[Any]:
 
 
 def add_clips(
-    connection: Connection, rule: AlarmRule, events: Collection[str], new: Sequence[NewClip]
-) -> list[Addition | None]:
-    """Store the clips that are not stored yet; the result has None for the others."""
-    added: list[Addition | None] = [None] * len(new)
-    # In the order of names, so that two writers of the same machines never deadlock.
-    if len(new) > 1 and any(clip.calibration for clip in new):
-        for index in sorted(range(len(new)), key=lambda index: new[index].machine):
-            # One by one: each is decided on after what the ones before have changed.
-            added[index] = add_clips(connection, rule, events, [new[index]])[0]
-        return added
-    for name in sorted({clip.machine for clip in new}):
-        machine = lock_machine(connection, name)
-        indices = [index for index, clip in enumerate(new) if clip.machine == name]
-        indices = _not_stored_yet(connection, machine.id, new, indices)
-        if not indices:
+    connection: Connection, change: int, rules: Rules, receivers: Receivers, new: Sequence[NewClip]
+) -> list[Outcome | ConflictError]:
+    """Store the clips that are not stored yet, in their order."""
+    machine_of: dict[str, MachineState] = {}
+    outcomes: list[Outcome | ConflictError] = []
+    for clip in new:
+        if clip.machine not in machine_of:
+            machine_of[clip.machine] = _load(connection, clip.machine)
+        machine = machine_of[clip.machine]
+        known = _known(connection, machine.id, clip)
+        if known is not None:
+            outcomes.append(known)
             continue
-        fresh = [new[index] for index in indices]
-        if fresh[0].calibration is not None:
-            fresh, ids = _insert_adapted(connection, machine.id, fresh[0])
-        else:
-            ids = list(connection.scalars(_NEW_CLIPS, [clip.row(machine.id) for clip in fresh]))
-        latest = {  # of two recordings with one key, the later counts
-            clip.source_key: {
-                "machine_id": machine.id,
-                "source_key": clip.source_key,
-                "audio_sha256": clip.audio_sha256,
-                "stamp": clip.stamp,
-                "clip_id": number,
-                "reason": None,
-            }
-            for clip, number in zip(fresh, ids, strict=True)
-            if clip.source_key is not None
-        }
-        if latest:
-            changed = ("audio_sha256", "stamp", "clip_id", "reason")
-            save_sources(connection, list(latest.values()), *changed)
-        outcome = _raise_alarms(connection, rule, machine, fresh, ids)
-        for index, each in zip(indices, outcome, strict=True):
-            added[index] = each
-        if events:
-            _announce(connection, events, machine.id, fresh, outcome)
-    return added
+        stored = _insert(connection, change, machine, clip)
+        outcome = Outcome(stored)
+        if clip.counts and machine.in_service:
+            rule, limit = rules(clip.machine), clip.evidence_limit
+            outcome = count(connection, change, rule, limit, machine, stored)
+        if machine.in_service:
+            _announce(connection, receivers, machine, outcome)
+        outcomes.append(outcome)
+    for machine in machine_of.values():
+        _save(connection, change, machine)
+    return outcomes
 
 
-def _not_stored_yet(
-    connection: Connection, machine: int, new: Sequence[NewClip], indices: Sequence[int]
-) -> list[int]:
-    """Indices of clips whose source is unknown, or has another recording by now."""
-    keys = [key for index in indices if (key := new[index].source_key) is not None]
-    known: dict[str, tuple[str | None, bool]] = {}
-    for some in chunks(keys):
-        rows = connection.execute(_KNOWN, {"machine": machine, "keys": some})
-        known |= {key: (sha256, clip is not None) for key, sha256, clip in rows}
-    fresh = []
-    for index in indices:
-        clip = new[index]
-        if clip.source_key is not None:
-            if known.get(clip.source_key) == (clip.audio_sha256, True):
-                continue
-            known[clip.source_key] = (clip.audio_sha256, True)
-        fresh.append(index)
-    return fresh
+def _load(connection: Connection, name: str) -> MachineState:
+    row = machine_row(connection, name)
+    return MachineState(
+        id=row.id,
+        name=name,
+        counts={"clips": row.clips, "anomalous": row.anomalous, "last_clip_id": row.last_clip_id},
+        recent=dict(row.recent),
+        evidence=dict(row.evidence),
+        in_service=row.out_of_service_since is None,
+        open_alarms={
+            kind: number for number, kind in connection.execute(_STILL_OPEN, {"machine": row.id})
+        },
+        adaptation=read_adaptation(connection, row.id),
+    )
 
 
-def _insert_adapted(
-    connection: Connection, machine: int, clip: NewClip
-) -> tuple[list[NewClip], list[int]]:
-    """Decide on a clip by what was learned, store it, and learn from it."""
-    state = read_adaptation(connection, machine)
-    verdict = adapted_verdict(clip, state)
-    clip = replace(clip, verdict=verdict)
-    number = connection.scalars(_NEW_CLIPS, [clip.row(machine)]).one()
-    if verdict.state in JUDGED:
-        alarms_now = connection.execute(_STILL_OPEN, {"machine": machine})
-        assert clip.calibration is not None
-        state = for_model(state, verdict.model_sha256, clip.calibration.rate).after_clip(
+def _save(connection: Connection, change: int, machine: MachineState) -> None:
+    own = update(machines).where(machines.c.id == machine.id)
+    state = {"recent": machine.recent, "evidence": machine.evidence}
+    connection.execute(own.values(**machine.counts, **state, changed=change))
+    if machine.learned and machine.adaptation is not None:
+        save_adaptation(connection, machine.id, machine.adaptation)
+    names = ("clips", "judged", "anomalous", "oddness_sum", "oddness_max")
+    rows = [
+        {"machine_id": machine.id, "period": period, "start": start}
+        | dict(zip(names, sums, strict=True))
+        for (period, start), sums in machine.trend.items()
+    ]
+    if rows:
+        connection.execute(_add_trends(connection.dialect.name), rows)
+
+
+def _known(connection: Connection, machine: int, clip: NewClip) -> Outcome | ConflictError | None:
+    """The outcome for a source that was processed before; None for a new recording."""
+    if clip.source_key is None:
+        return None
+    row = connection.execute(_KNOWN, {"machine": machine, "key": clip.source_key}).first()
+    if row is None or row.clip_id is None:
+        return None
+    if row.audio_sha256 == clip.audio_sha256:
+        if clip.stamp != row.stamp:  # the file was touched, and is the same
+            source = {"machine_id": machine, "source_key": clip.source_key, "stamp": clip.stamp}
+            save_source(connection, source | {"reason": None, "seen_at": clip.received_at})
+        stored = read_clips(connection, CLIPS.where(clips.c.id == row.clip_id))
+        return Outcome(stored[0] if stored else None, known=True)
+    if clip.stamp is not None:  # the file was overwritten
+        return None
+    return ConflictError("The key was used before, for a recording with other content.")
+
+
+def _insert(
+    connection: Connection, change: int, machine: MachineState, clip: NewClip
+) -> StoredClip:
+    """Store a clip and its source, as judged by what was learned, and learn from it."""
+    verdict = adapted_verdict(clip, machine.adaptation)
+    row = {name: getattr(verdict, name) for name in VERDICT} | {
+        "machine_id": machine.id,
+        "changed": change,
+        "time": clip.time,
+        "received_at": clip.received_at,
+        "recorded_at": clip.recorded_at,
+        "audio_sha256": clip.audio_sha256,
+        "audio_path": clip.audio_path,
+        "findings": clip.findings,
+    }
+    number = connection.execute(_NEW_CLIP, row).scalar_one()
+    stored = StoredClip.from_row({**row, "id": number, "machine": machine.name, "answer": None})
+    if clip.source_key is not None:
+        source = {"source_key": clip.source_key, "stamp": clip.stamp, "clip_id": number}
+        source |= {"audio_sha256": clip.audio_sha256, "seen_at": clip.received_at}
+        save_source(connection, {"machine_id": machine.id, "reason": None, **source})
+    counts = machine.counts
+    counts["clips"] += 1
+    counts["anomalous"] += verdict.anomalous
+    counts["last_clip_id"] = number
+    judged = verdict.state in JUDGED
+    hour = stored.time.replace(minute=0, second=0, microsecond=0)
+    for key in (("hour", hour), ("day", hour.replace(hour=0))):
+        sums = machine.trend.setdefault(key, [0, 0, 0, 0.0, None])
+        sums[0] += 1
+        if judged:
+            sums[1] += 1
+            sums[2] += verdict.anomalous
+            sums[3] += verdict.oddness
+            sums[4] = max(verdict.oddness, -1.0 if sums[4] is None else sums[4])
+    state = _adaptation(clip, machine.adaptation)
+    if state is not None and judged and (clip.adapt or state.left):
+        machine.adaptation = state.after_clip(
             number,
             verdict.score,
             verdict.domain_weights,
-            anomalous=verdict.alarm,
-            alarm_is_open=any(row.kind == ANOMALOUS for row in alarms_now),
+            anomalous=verdict.anomalous,
+            alarm_is_open=FAULT in machine.open_alarms,
             at=clip.received_at,
         )
-        save_adaptation(connection, machine, state)
-    return [clip], [number]
+        machine.learned = True
+    return stored
 
 
 def adapted_verdict(clip: NewClip, state: Adaptation | None) -> Verdict:
     """The verdict on a clip after what was learned about its machine."""
-    if clip.calibration is None:
+    state = _adaptation(clip, state)
+    if state is None or clip.calibration is None:
         return clip.verdict
-    state = for_model(state, clip.verdict.model_sha256, clip.calibration.rate)
     return state.adapted(clip.verdict, clip.calibration.reference)
+
+
+def _adaptation(clip: NewClip, state: Adaptation | None) -> Adaptation | None:
+    """What was learned with the clip's model; None where its score alone decides.
+
+    That a person has declared the machine healthy counts with or without `adapt`.
+    """
+    if clip.calibration is None:
+        return None
+    state = for_model(state, clip.verdict.model_sha256, clip.calibration.rate)
+    return state if clip.adapt or state.declared_at is not None else None
+
+
+def _announce(
+    connection: Connection, receivers: Receivers, machine: MachineState, outcome: Outcome
+) -> None:
+    """Post messages about a stored clip and the alarms that it opened and cleared."""
+    clip = outcome.clip
+    assert clip is not None
+    about, whose = {"machine": machine.name, "clip": clip.to_dict()}, (machine.id, machine.name)
+    post(connection, receivers, whose, CLIP_SCORED, clip.received_at, about)
+    for number in (*outcome.opened, *outcome.cleared):
+        kind = ALARM_OPENED if number in outcome.opened else ALARM_CLEARED
+        (alarm,) = read_alarms(connection, ALARMS.where(alarms.c.id == number))
+        if alarm.shelved_until is None or alarm.shelved_until < clip.received_at:
+            data = {"alarm": alarm.to_dict(), **about}
+            post(connection, receivers, whose, kind, clip.received_at, data)
 
 
 def read_adaptation(connection: Connection, machine: int) -> Adaptation | None:
     """The adaptation of a machine; None where there is none."""
-    state = connection.scalar(
-        select(adaptations.c.state).where(adaptations.c.machine_id == machine)
-    )
+    own = adaptations.c.machine_id == machine
+    state = connection.scalar(select(adaptations.c.state).where(own))
     return None if state is None else Adaptation.from_dict(state)
 
 
@@ -206,150 +242,27 @@ def save_adaptation(connection: Connection, machine: int, state: Adaptation) -> 
     connection.execute(new, {"machine_id": machine, **values})
 
 
-def _raise_alarms(
-    connection: Connection,
-    rule: AlarmRule,
-    machine: Row[Any],
-    fresh: Sequence[NewClip],
-    ids: Sequence[int],
-) -> list[Addition]:
-    """Apply the alarm rule to the clips, by kind; store the alarms it opens and closes."""
-    still_open: dict[str, list[int]] = defaultdict(list)
-    for alarm, kind in connection.execute(_STILL_OPEN, {"machine": machine.id}):
-        still_open[kind].append(alarm)
-    kinds = {*still_open, *(clip.verdict.state for clip in fresh)} - {NORMAL} | {ANOMALOUS}
-    counted = dict(machine.counted_by_kind)
-    alarm_states = {}
-    for kind in kinds:
-        states = [state for state in STATES if counts_for(kind, state)]
-        window = {"after": counted.get(kind, machine.counted_after), "first": ids[0]}
-        window |= {"machine": machine.id, "states": states, "memory": rule.memory}
-        rows = connection.execute(_RECENT, window)
-        recent = tuple(Decision(number, state == kind) for number, state in rows)[::-1]
-        alarm_states[kind] = AlarmState(recent, bool(still_open[kind]))
-    added = []
-    for clip, number in zip(fresh, ids, strict=True):
-        opened, recovered, found = None, [], clip.verdict.state
-        for kind in [kind for kind in kinds if counts_for(kind, found)]:
-            decision = Decision(number, found == kind)
-            alarm_states[kind], event = advance(rule, alarm_states[kind], decision)
-            if event:
-                counted[kind] = number
-            if isinstance(event, Opening):
-                row = {"machine_id": machine.id, "rule": str(rule), "clip_id": number}
-                row |= {"opened_at": clip.received_at, "kind": kind}
-                opened = connection.scalars(_NEW_ALARM, row).one()
-                members = [{"alarm_id": opened, "clip_id": each} for each in event.contributing]
-                connection.execute(insert(alarm_clips), members)
-                still_open[kind].append(opened)
-            elif event:
-                recovered += still_open.pop(kind)
-        if recovered:
-            closing = {"closed_at": clip.received_at, "closed_by": "recovery"}
-            connection.execute(update(alarms).where(alarms.c.id.in_(recovered)).values(closing))
-        closed = tuple(sorted(recovered))
-        added.append(Addition(number, opened, closed, verdict=clip.verdict))
-    counts = {"machine": machine.id, "more": len(fresh), "last": ids[-1], "by_kind": counted}
-    anomalous = sum(clip.verdict.alarm for clip in fresh)
-    connection.execute(_COUNT, {**counts, "more_anomalous": anomalous})
-    return added
+def save_source(connection: Connection, row: dict[str, Any]) -> None:
+    """Insert a row of ``daco_sources``, or update the columns it has of the one that is there."""
+    connection.execute(_upsert_source(connection.dialect.name, *row), row)
 
 
-def _announce(
-    connection: Connection,
-    events: Collection[str],
-    machine: int,
-    fresh: Sequence[NewClip],
-    outcome: Sequence[Addition],
-) -> None:
-    """Post messages about the stored clips and the alarms they opened and closed."""
-    changed = [each.opened for each in outcome if each.opened is not None]
-    changed += [alarm for each in outcome for alarm in each.recovered]
-    alarm_of = {
-        alarm.id: alarm.to_dict()
-        for some in chunks(changed)
-        for alarm in read_alarms(connection, ALARMS.where(alarms.c.id.in_(some)))
+@cache
+def _upsert_source(dialect: str, *columns: str) -> Any:
+    new = _DIALECTS[dialect].insert(sources)
+    keys = ("machine_id", "source_key")
+    changed = {name: new.excluded[name] for name in columns if name not in keys}
+    return new.on_conflict_do_update(index_elements=keys, set_=changed)
+
+
+@cache
+def _add_trends(dialect: str) -> Any:
+    """A statement that adds the sums of an hour or a day to those that are there."""
+    new = _DIALECTS[dialect].insert(trends)
+    more, old = new.excluded, trends.c
+    sums = {
+        name: old[name] + more[name] for name in ("clips", "judged", "anomalous", "oddness_sum")
     }
-    messages = []
-    for new, each in zip(fresh, outcome, strict=True):
-        if CLIP_SCORED not in events and each.opened is None and not each.recovered:
-            continue
-        about = {"clip": new.stored_as(each.clip_id).to_dict()}
-        of_alarms = [(ALARM_OPENED, each.opened)] if each.opened is not None else []
-        of_alarms += [(ALARM_RECOVERED, alarm) for alarm in each.recovered]
-        messages.append((CLIP_SCORED, new.received_at, about))
-        for kind, alarm in of_alarms:
-            messages.append((kind, new.received_at, {"alarm": alarm_of[alarm], **about}))
-    post(connection, machine, [each for each in messages if each[0] in events])
-
-
-class Writer:
-    """A thread that commits all waiting clips together, by `add_many` of a store.
-
-    `on_commit` is called in the event loop that the writer was made in. A request is answered only
-    after its clip was committed, so that a 200 survives the death of the process. Committing many
-    clips at once makes that affordable.
-    """
-
-    def __init__(
-        self,
-        add_many: Callable[[Sequence[NewClip]], list[Addition | None]],
-        on_commit: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._add_many, self._on_commit = add_many, on_commit
-        self._loop = asyncio.get_running_loop()
-        self._queue: queue.SimpleQueue[tuple[NewClip, _Answer] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
-        self._thread.start()
-
-    @property
-    def queued(self) -> int:
-        """Clips that wait to be committed."""
-        return self._queue.qsize()
-
-    async def add(self, clip: NewClip) -> Addition | None:
-        """Commit a clip; None if it was stored before, a StoreError if it was not committed."""
-        answer: _Answer = self._loop.create_future()
-        self._queue.put((clip, answer))
-        return await answer
-
-    async def close(self) -> None:
-        """Commit what is waiting, then end."""
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join)
-
-    def _run(self) -> None:
-        ended = False
-        while not ended:
-            batch = [self._queue.get()]
-            while len(batch) < MOST_AT_ONCE and not self._queue.empty():
-                batch.append(self._queue.get())
-            waiting = [each for each in batch if each is not None]
-            ended = len(waiting) < len(batch)
-            if waiting:
-                outcome = self._commit([clip for clip, _ in waiting])
-                answers = [answer for _, answer in waiting]
-                self._loop.call_soon_threadsafe(self._answer, answers, outcome)
-
-    def _commit(self, clips: Sequence[NewClip]) -> list[_Outcome]:
-        try:
-            return list(self._add_many(clips))
-        except StoreError as error:
-            log.error("clips could not be stored: %s", error)
-            return [error] * len(clips)
-        except Exception as error:
-            log.exception("clips could not be stored")
-            if len(clips) == 1:
-                return [error]
-        # One of them is at fault: store the others one by one.
-        return [outcome for clip in clips for outcome in self._commit([clip])]
-
-    def _answer(self, answers: Sequence[_Answer], outcome: Sequence[_Outcome]) -> None:
-        for answer, result in zip(answers, outcome, strict=True):
-            if answer.done():  # the client has gone; the clip is stored
-                continue
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result)
-        self._on_commit()
+    larger = case((old.oddness_max > more.oddness_max, old.oddness_max), else_=more.oddness_max)
+    sums["oddness_max"] = func.coalesce(larger, old.oddness_max)
+    return new.on_conflict_do_update(index_elements=["machine_id", "period", "start"], set_=sums)

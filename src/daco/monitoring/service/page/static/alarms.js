@@ -1,10 +1,10 @@
-// Alarms: what opened them, and what a person answers.
+// Alarms: what opened them, what is known since, and what a person does about them.
 
 import { paths, post } from "./api.js";
 import { announce, h, icon, put } from "./dom.js";
 import { ask } from "./people.js";
-import { alarmsOf, listen, machine as machineOf, setAlarm } from "./state.js";
-import { ago, count, when } from "./words.js";
+import { alarmsOf, isOpen, listen, may, setAlarm, titleOf } from "./state.js";
+import { KINDS, ago, answerWord, count, when } from "./words.js";
 
 /** The alarms of one machine, or the open ones of all where `machine` is null. */
 export function alarmSection({ machine, signal }) {
@@ -19,9 +19,11 @@ export function alarmSection({ machine, signal }) {
 
   function update() {
     const all = alarmsOf(machine);
-    const opened = all.filter((alarm) => !alarm.closed_at);
-    const closed = all.filter((alarm) => alarm.closed_at);
+    const opened = all.filter(isOpen);
+    const closed = all.filter((alarm) => !isOpen(alarm));
+    const active = opened.some((alarm) => alarm.state === "active");
     openBox.hidden = !opened.length;
+    openBox.classList.toggle("calm", !active);
     title.textContent = count(opened.length, "open alarm");
     show(open, opened);
     show(past, closed);
@@ -38,7 +40,7 @@ export function alarmSection({ machine, signal }) {
     const nodes = alarms.map((alarm) => {
       // The same alarm asked for again keeps its row: a new one would take the focus away.
       const drawn = rows.get(alarm.id);
-      const said = JSON.stringify(alarm);
+      const said = JSON.stringify([alarm, titleOf(alarm.machine)]);
       if (drawn && drawn.said === said) return drawn.node;
       const node = row(alarm, machine === null, afterwards);
       rows.set(alarm.id, { said, node });
@@ -53,56 +55,72 @@ export function alarmSection({ machine, signal }) {
   return section;
 }
 
+const nameOf = (alarm) => (alarm.machine === null ? "daco" : titleOf(alarm.machine));
+
 function row(alarm, withMachine, afterwards) {
-  const known = machineOf(alarm.machine);
-  const clip = `#/machines/${encodeURIComponent(alarm.machine)}/clips/${alarm.clip_id}`;
-  const contributing = alarm.clip_ids.length;
-  return h("li", { class: alarm.closed_at ? "alarm" : "alarm open", "data-alarm": alarm.id },
-    icon(alarm.closed_at ? "ok" : "alarm"),
+  const act = (...action) => () => answer(alarm, afterwards, ...action);
+  return h("li", { class: `alarm ${alarm.state}${isOpen(alarm) ? " open" : ""}`, "data-alarm": alarm.id },
+    icon({ active: "alarm", cleared: "ok" }[alarm.state] ?? "silent"),
     h("div", { class: "alarm-text" },
       h("p", {},
-        withMachine && h("b", { class: "alarm-machine" }, known?.machine ?? alarm.machine),
-        `${when(alarm.opened_at)} (`, ago(alarm.opened_at), `), ${count(contributing, "clip")} ${alarm.kind}. `,
-        h("a", { href: clip }, "Listen", h("span", { class: "hidden" }, ` to the clip that opened alarm ${alarm.id}`))),
-      ending(alarm)),
-    (!alarm.acknowledged_at || alarm.kind === "anomalous") && h("button", {
-      type: "button", class: alarm.closed_at ? "button" : "button primary",
-      onclick: () => answer(alarm, known?.machine ?? alarm.machine, afterwards),
-    }, !alarm.acknowledged_at ? "Acknowledge" : alarm.answer ? "Change the answer" : "Answer"));
+        withMachine && h("b", { class: "alarm-machine" }, nameOf(alarm)),
+        h("b", {}, KINDS[alarm.kind] ?? alarm.kind), alarm.detail ? `: ${alarm.detail} ` : ". ",
+        `Since ${when(alarm.opened_at)} (`, ago(alarm.opened_at), ")",
+        alarm.n_clips > 0 && `, ${count(alarm.n_clips, "recording")}`, ". ",
+        alarm.clip_id && alarm.machine && h("a", { href: `#/machines/${encodeURIComponent(alarm.machine)}/clips/${alarm.clip_id}` },
+          "Listen", h("span", { class: "hidden" }, ` to the recording that opened alarm ${alarm.id}`))),
+      history(alarm)),
+    may("operator") && h("div", { class: "alarm-buttons" }, buttons(alarm, act)));
 }
 
-function ending(alarm) {
-  if (alarm.acknowledged_at) {
-    return h("p", { class: "muted" },
-      `Acknowledged by ${alarm.acknowledged_by}, ${when(alarm.acknowledged_at)}`,
-      alarm.answer && `: ${alarm.answer === "fault" ? "a fault" : "a false alarm"}`, alarm.saving ? ": saving\u2026" : ".",
-      alarm.comment && h("q", { class: "comment" }, alarm.comment));
-  }
-  if (alarm.closed_at) return h("p", { class: "muted" }, `The machine recovered, ${when(alarm.closed_at)}. Nobody has acknowledged the alarm.`);
-  return null;
+/** What can be done about an alarm, by its state. */
+function buttons(alarm, act) {
+  const button = (words, action, primary = false) => h("button", { type: "button", class: primary ? "button primary" : "button", onclick: action }, words);
+  const isAboutSound = alarm.kind === "fault" || alarm.kind === "trend";
+  return [
+    !alarm.acknowledged_at && button("Acknowledge", act("acknowledge"), alarm.state === "active"),
+    ["active", "acknowledged"].includes(alarm.state) && button("Shelve\u2026", act("shelve")),
+    alarm.state === "shelved" && button("Unshelve", act("unshelve")),
+    alarm.acknowledged_at && isAboutSound && button(alarm.answer ? "Change the answer" : "Answer", act("answer")),
+    alarm.acknowledged_at && alarm.state !== "cleared" && button("Clear\u2026", act("clear")),
+  ];
 }
 
-/** Ask who answers for the alarm. What is shown at once is taken back when the service refuses. */
-function answer(alarm, machineName, afterwards) {
-  const first = !alarm.acknowledged_at;
+/** What happened to an alarm, the latest last. */
+function history(alarm) {
+  const parts = [
+    alarm.state === "shelved" && `Shelved until ${when(alarm.shelved_until)}.`,
+    alarm.acknowledged_at && `Acknowledged by ${alarm.acknowledged_by}, ${when(alarm.acknowledged_at)}${alarm.answer ? `: ${answerWord(alarm.answer)}` : ""}.`,
+    alarm.cleared_at && (alarm.cleared_by === "recovery" || !alarm.cleared_by ? `Over since ${when(alarm.cleared_at)}.` : `Cleared by ${alarm.cleared_by}, ${when(alarm.cleared_at)}.`),
+    alarm.cleared_at && !alarm.acknowledged_at && "Nobody has acknowledged it.",
+  ].filter(Boolean);
+  if (!parts.length && !alarm.comment) return null;
+  return h("p", { class: "muted" }, parts.join(" "), alarm.comment && h("q", { class: "comment" }, alarm.comment));
+}
+
+const DIALOGS = {
+  acknowledge: { title: "Acknowledge the alarm", action: "Acknowledge", help: "It stays the one alarm of this fault until the machine sounds healthy again. daco never learns from faults." },
+  shelve: { title: "Shelve the alarm", action: "Shelve", help: "It is quiet until then, and active again if its cause lasts." },
+  unshelve: { title: "Unshelve the alarm", action: "Unshelve", help: "It is active again." },
+  answer: { title: "What was the alarm?", action: "Save", help: "The answer is kept with the alarm. daco never learns from faults." },
+  clear: { title: "Clear the alarm", action: "Clear", help: "Its cause is over. The machine can raise a new alarm." },
+};
+
+function answer(alarm, afterwards, action) {
+  const isAboutSound = alarm.kind === "fault" || alarm.kind === "trend";
   ask({
-    title: first ? "Acknowledge the alarm" : "What was the alarm?", action: first ? "Acknowledge" : "Save",
-    about: `${machineName}, ${when(alarm.opened_at)}`, withAnswer: alarm.kind === "anomalous", said: { answer: alarm.answer },
-    help: "The answer is kept with the alarm. daco never learns from faults. The machine can raise a new alarm afterwards.",
-    async send({ by, comment, answer: said }) {
-      const now = new Date().toISOString();
-      const taken = first ? { acknowledged_at: now, acknowledged_by: by, comment } : {};
-      setAlarm({ ...alarm, ...taken, closed_at: alarm.closed_at ?? now, saving: true });
+    ...DIALOGS[action],
+    about: `${nameOf(alarm)}, ${when(alarm.opened_at)}`,
+    withAnswer: isAboutSound && ["acknowledge", "answer"].includes(action),
+    withMinutes: action === "shelve",
+    said: { answer: alarm.answer },
+    async send({ comment, answer: said, minutes }) {
+      const path = said && action === "acknowledge" ? "answer" : action;
+      const body = { comment, ...(path === "answer" ? { answer: said } : {}), ...(action === "shelve" ? { minutes } : {}) };
+      const { alarm: saved } = await post(paths.alarm(alarm.id, path), body);
+      setAlarm(saved);
+      announce("Saved.");
       requestAnimationFrame(afterwards);
-      try {
-        const path = said ? paths.alarmAnswer(alarm.id) : paths.acknowledge(alarm.id);
-        const { alarm: saved } = await post(path, said ? { by, comment, answer: said } : { by, comment });
-        setAlarm(saved);
-        announce("The alarm is acknowledged.");
-      } catch (error) {
-        setAlarm(alarm);
-        throw error;
-      }
     },
   });
 }

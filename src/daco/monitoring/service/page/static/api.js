@@ -27,24 +27,33 @@ export function whenUnauthorised(action) {
   onUnauthorised = action;
 }
 
+const machinePath = (id, rest) => `v1/machines/${encodeURIComponent(id)}/${rest}`;
+
 export const paths = {
+  session: () => "v1/session",
   machines: () => "v1/machines",
-  history: (id) => `v1/machines/${encodeURIComponent(id)}/history`,
-  score: (id, name) => `v1/machines/${encodeURIComponent(id)}/score?name=${encodeURIComponent(name)}`,
+  changes: () => "v1/changes",
+  history: (id) => machinePath(id, "history"),
+  table: (id) => machinePath(id, "history.csv"),
+  trend: (id) => machinePath(id, "trend"),
+  notes: (id) => machinePath(id, "notes"),
   clip: (id) => `v1/clips/${id}`,
   clipAudio: (id) => `v1/clips/${id}/audio`,
-  clipPicture: (id) => `v1/clips/${id}/spectrogram.png`,
-  normalAudio: (id, index) => `v1/machines/${encodeURIComponent(id)}/normals/${index}/audio`,
-  normalPicture: (id, index) => `v1/machines/${encodeURIComponent(id)}/normals/${index}/spectrogram.png`,
-  normals: (id) => `v1/machines/${encodeURIComponent(id)}/normals`,
-  alarms: () => "v1/alarms",
-  acknowledge: (id) => `v1/alarms/${id}/acknowledge`,
-  alarmAnswer: (id) => `v1/alarms/${id}/answer`,
+  clipPicture: (id) => `v1/clips/${id}/picture`,
   clipAnswer: (id) => `v1/clips/${id}/answer`,
-  feedback: (id) => `v1/machines/${encodeURIComponent(id)}/feedback`,
-  healthy: (id) => `v1/machines/${encodeURIComponent(id)}/healthy`,
-  reset: (id) => `v1/machines/${encodeURIComponent(id)}/reset`,
-  events: () => "v1/events",
+  normals: (id) => machinePath(id, "normals"),
+  normalAudio: (id, index) => machinePath(id, `normals/${index}/audio`),
+  normalPicture: (id, index) => machinePath(id, `normals/${index}/picture`),
+  feedback: (id) => machinePath(id, "feedback"),
+  healthy: (id) => machinePath(id, "healthy"),
+  reset: (id) => machinePath(id, "reset"),
+  service: (id) => machinePath(id, "service"),
+  alarms: () => "v1/alarms",
+  alarm: (id, action) => `v1/alarms/${id}/${action}`,
+  messages: () => "v1/messages",
+  message: (id, action) => `v1/messages/${id}/${action}`,
+  testMessage: () => "v1/messages/test",
+  audit: () => "v1/audit",
 };
 
 /** GET as JSON; `query` leaves out what is null. */
@@ -52,15 +61,11 @@ export async function get(path, query = {}, { signal } = {}) {
   return (await request(withQuery(path, query), { signal })).json();
 }
 
-export async function getBlob(path, query = {}, { signal } = {}) {
-  return (await request(withQuery(path, query), { signal })).blob();
-}
-
-export async function post(path, body) {
+export async function post(path, body = {}, method = "POST") {
   const response = await request(path, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
+    method,
+    headers: method === "POST" ? { "Content-Type": "application/json" } : {},
+    body: method === "POST" ? JSON.stringify(body) : null,
   });
   return response.status === 204 ? null : response.json();
 }
@@ -86,12 +91,13 @@ async function request(path, options) {
 }
 
 /** Send a recording; `onProgress` gets the share that is sent. A `key` is stored and counted once. */
-export function upload(machine, file, key, onProgress) {
+export function upload(machine, file, { key, record }, onProgress) {
   return new Promise((resolve, reject) => {
     const call = new XMLHttpRequest();
-    call.open("POST", paths.score(machine, file.name.slice(0, 200)));
+    const query = new URLSearchParams({ name: file.name.slice(0, 200), record });
+    call.open("POST", `${machinePath(machine, "score")}?${query}`);
     call.setRequestHeader("Content-Type", mediaType(file));
-    call.setRequestHeader("Idempotency-Key", key);
+    if (record) call.setRequestHeader("Idempotency-Key", key);
     call.upload.onprogress = (event) => onProgress(event.total ? event.loaded / event.total : 0);
     call.onload = () => {
       if (call.status === 200) resolve(JSON.parse(call.responseText).clip);
@@ -135,13 +141,8 @@ function detail(text) {
 }
 
 function sentence(status, words) {
-  switch (status) {
-    case 401: return words || "The token is missing or wrong.";
-    case 404: return words || "The service did not find it.";
-    case 413: return `The file is too big. ${words}`.trim();
-    case 415: return `The service cannot read this file as audio. ${words}`.trim();
-    case 429:
-    case 503: return words.replace(/ Try again.*/, "") || "The service is busy.";
-    default: return words || `The service answered with error ${status}.`;
-  }
+  if (status === 413) return `The file is too big. ${words}`.trim();
+  if (status === 415) return `The service cannot read this file as audio. ${words}`.trim();
+  if (status === 503) return words.replace(/ Try again.*/, "") || "The service is busy.";
+  return words || `The service answered with error ${status}.`;
 }

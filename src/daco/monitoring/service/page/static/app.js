@@ -1,39 +1,41 @@
 // The page: which view the address asks for, and what keeps all of them up to date.
 
-import { whenUnauthorised } from "./api.js";
+import { post, whenUnauthorised } from "./api.js";
 import { announce, h, put } from "./dom.js";
 import { resumeLive, startLive, stopLive } from "./live.js";
 import { mountMachine } from "./machine.js";
+import { mountMessages } from "./messages.js";
 import { mountOverview } from "./overview.js";
 import { currentRoute } from "./route.js";
 import { mountSignIn } from "./signin.js";
-import { allMachines, applyEvent, expectGaps, listen, machine, mendGaps, refreshAlarms, refreshMachines } from "./state.js";
+import { allMachines, askChanges, listen, loadAll, machine, may, refreshMachines, titleOf, whoAmI } from "./state.js";
 import { startUploads } from "./upload.js";
-import { keepCounting } from "./words.js";
+import { KINDS, keepCounting } from "./words.js";
 
-const POLL = 30_000;
+const REFRESH = 30_000;
 const SOON = 3000;
+const MOUNTS = { overview: mountOverview, machine: mountMachine, messages: mountMessages };
 
 const main = document.getElementById("main");
 const scrolled = new Map();
 let view = null;
 let signedOut = false;
-let timer = null;
+let refreshedAt = 0;
 
 /** Show what the address asks for; a step within the same machine keeps the view. */
 function show({ focus = true } = {}) {
   const route = currentRoute();
-  if (view && view.machine === route.machine) {
+  const place = `${route.view}/${route.machine ?? ""}`;
+  if (view && view.place === place) {
     view.update?.(route);
     return;
   }
-  if (view) scrolled.set(view.machine, scrollY);
+  if (view) scrolled.set(view.place, scrollY);
   view?.ends.abort();
   const ends = new AbortController();
-  const options = { route, signal: ends.signal };
-  const mounted = route.machine === null ? mountOverview(main, options) : mountMachine(main, options);
-  view = { machine: route.machine, ends, ...mounted };
-  scrollTo(0, route.machine === null ? scrolled.get(null) ?? 0 : 0);
+  const mounted = MOUNTS[route.view](main, { route, signal: ends.signal });
+  view = { place, machine: route.machine, ends, ...mounted };
+  scrollTo(0, route.view === "overview" ? scrolled.get(place) ?? 0 : 0);
   if (focus) main.querySelector("h1")?.focus({ preventScroll: true });
   entitle();
 }
@@ -41,8 +43,21 @@ function show({ focus = true } = {}) {
 /** The number of alarms goes first: it is what a tab has room for. */
 function entitle() {
   const open = (allMachines() ?? []).reduce((sum, each) => sum + each.open_alarms, 0);
-  const name = view?.machine ? machine(view.machine)?.machine ?? view.machine : "Machines";
+  const name = view?.machine ? machine(view.machine)?.title ?? view.machine : "Machines";
   document.title = `${open ? `(${open}) ` : ""}${name} \u2013 daco`;
+}
+
+function drawLinks() {
+  const { name, needs_token: signedIn } = whoAmI();
+  document.getElementById("pick").hidden = !may("operator");
+  put(document.getElementById("links"),
+    h("a", { href: "#/messages" }, "Messages"),
+    signedIn && h("button", { type: "button", class: "quiet", onclick: signOut }, `Sign out ${name}`));
+}
+
+async function signOut() {
+  await post("logout").catch(() => {});
+  location.reload();
 }
 
 function signIn() {
@@ -61,29 +76,25 @@ function signIn() {
   });
 }
 
-/** Whatever no event told: clips that were missed, and statuses, which change with time as well. */
-async function refresh(next = POLL) {
-  clearTimeout(timer);
-  if (signedOut || !view) return;
-  try {
-    await Promise.all([refreshMachines(), refreshAlarms(view.machine)]);
-    await mendGaps();
-  } catch {
-    next = SOON;
+async function ask() {
+  await askChanges();
+  if (Date.now() - refreshedAt > REFRESH) {
+    await refreshMachines();
+    refreshedAt = Date.now();
   }
-  clearTimeout(timer);
-  timer = setTimeout(refresh, next);
 }
 
 async function start() {
   try {
-    await refreshMachines();
+    await loadAll();
   } catch (error) {
     if (signedOut) return;
     put(main, h("p", { class: "empty" }, `${error.message} The page keeps trying.`));
-    setTimeout(start, 3000);
+    setTimeout(start, SOON);
     return;
   }
+  refreshedAt = Date.now();
+  drawLinks();
   show({ focus: false });
   resumeLive();
 }
@@ -91,14 +102,13 @@ async function start() {
 whenUnauthorised(signIn);
 listen("machines", entitle);
 listen("alarm", (alarm) => {
-  if (alarm.closed_at || alarm.acknowledged_at) return;
-  announce(`New alarm: ${machine(alarm.machine)?.machine ?? alarm.machine}.`, { urgent: true });
+  const who = alarm.machine === null ? "daco" : titleOf(alarm.machine);
+  announce(`New alarm: ${who}. ${KINDS[alarm.kind] ?? alarm.kind}.`, { urgent: true });
 });
-addEventListener("hashchange", () => signedOut || show());
+addEventListener("hashchange", () => signedOut || allMachines() === null || show());
 document.getElementById("skip").addEventListener("click", () => main.focus());
 history.scrollRestoration = "manual";
-// Twice: an event may have been on its way while the stream was opened.
-startLive({ onEvent: applyEvent, onOpen: () => refresh(SOON), onLost: expectGaps });
+startLive(ask);
 startUploads();
 keepCounting();
 start();

@@ -1,10 +1,10 @@
-// The score history as a picture: points over time, the threshold, and the domains underneath.
+// The history as a picture: oddness over time, its limit, and the operating conditions underneath.
 //
 // It is a slider to the keyboard and to screen readers: arrows go from clip to clip.
 
 import { h, put, s } from "./dom.js";
 import { niceTicks, thinned, timeTicks } from "./scale.js";
-import { date, exactTime, minutes, clock, minus, percent, scoreText, thresholdText } from "./words.js";
+import { clock, date, exactTime, isJudged, minutes, oddnessText, percent, rarity, stateWord } from "./words.js";
 
 const MARGIN = { left: 54, right: 10, top: 14, bottom: 22 };
 const HEIGHT = 270;
@@ -19,11 +19,11 @@ export function createChart({ onSelect }) {
   const svg = s("svg", { class: "chart-picture", "aria-hidden": "true" });
   const tooltip = h("div", { class: "tooltip", hidden: true, "aria-hidden": "true" });
   const element = h("div", {
-    class: "chart", tabindex: "0", role: "slider", "aria-label": "Score history",
+    class: "chart", tabindex: "0", role: "slider", "aria-label": "History of oddness",
     "aria-orientation": "horizontal", "aria-valuemin": "0",
     onkeydown, onpointermove: hover, onpointerdown: hover, onpointerleave: leave, onclick: choose, onblur: leave,
   }, svg, tooltip);
-  let data = { clips: [], from: 0, to: 1, threshold: 0, domains: [], selected: null, note: "" };
+  let data = { clips: [], trend: [], notes: [], from: 0, to: 1, conditions: [], selected: null, note: "" };
   let points = [];
   let cursor = null;
   let width = 0;
@@ -41,27 +41,28 @@ export function createChart({ onSelect }) {
 
   function draw() {
     if (width < 80) return;
-    const { clips, from, to, threshold } = data;
+    const { clips, trend, from, to } = data;
     const right = width - MARGIN.right;
     const bottom = HEIGHT - MARGIN.bottom - STRIP - GAP;
     const x = (time) => MARGIN.left + ((time - from) / (to - from)) * (right - MARGIN.left);
-    const [low, high] = extent(clips, threshold);
-    const y = (score) => bottom - ((score - low) / (high - low)) * (bottom - MARGIN.top);
-    points = clips.map((clip) => ({ x: x(clip.time), y: y(clip.score), clip }));
-    points.sort((one, other) => one.x - other.x);
+    const high = highest(clips, trend);
+    const y = (oddness) => bottom - (Math.max(0, oddness) / high) * (bottom - MARGIN.top);
+    points = clips.map((clip) => ({ x: x(clip.at), y: isJudged(clip) ? y(clip.oddness) : bottom, clip }));
     const shown = thinned(points);
     svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     svg.setAttribute("height", HEIGHT);
     put(svg,
-      ...valueAxis(niceTicks(low, high, 5), y, right),
+      ...valueAxis(niceTicks(0, high, 5), y, right),
       ...timeAxis(timeTicks(from, to, Math.max(2, (right - MARGIN.left) / 90)), x, right),
-      ...domainStrip(points, data.domains, bottom + GAP, right),
+      ...conditionStrip(points, data.conditions, bottom + GAP, right),
+      ...trendLines(trend, x, y),
       s("path", { class: "normal-points", d: shown.filter((p) => p.clip.state === "normal").map(dot).join("") }),
-      s("path", { class: "other-points", d: shown.filter((p) => !["normal", "anomalous"].includes(p.clip.state)).map(square).join("") }),
-      s("path", { class: "threshold", d: thresholdPath(points, threshold, y, right) }),
-      s("path", { class: "anomalous-points", d: shown.filter((p) => p.clip.alarm).map(triangle).join("") }),
-      s("text", { class: "threshold-label", x: MARGIN.left + 4, y: y(points[0]?.clip.threshold ?? threshold) - 6 }, "threshold"),
-      !clips.length && s("text", { class: "chart-note", x: (MARGIN.left + right) / 2, y: bottom / 2 }, data.note),
+      s("path", { class: "other-points", d: shown.filter((p) => !isJudged(p.clip)).map(square).join("") }),
+      s("path", { class: "threshold", d: `M${MARGIN.left} ${y(1).toFixed(1)}H${right}` }),
+      s("path", { class: "anomalous-points", d: shown.filter((p) => p.clip.anomalous).map(triangle).join("") }),
+      s("text", { class: "threshold-label", x: MARGIN.left + 4, y: y(1) - 6 }, "alarm limit"),
+      ...noteMarks(data.notes, x, right),
+      !clips.length && !trend.length && s("text", { class: "chart-note", x: (MARGIN.left + right) / 2, y: bottom / 2 }, data.note),
       s("g", { class: "chart-cursor" }));
     mark();
   }
@@ -104,7 +105,7 @@ export function createChart({ onSelect }) {
     for (let i = firstFrom(points, px - REACH); i < points.length && points[i].x <= px + REACH; i += 1) {
       const far = Math.hypot(points[i].x - px, 0.4 * (points[i].y - py));
       // Anomalous points win over normal ones behind them.
-      const distance = points[i].clip.alarm ? far - 3 : far;
+      const distance = points[i].clip.anomalous ? far - 3 : far;
       if (distance < least) [best, least] = [points[i], distance];
     }
     return best;
@@ -145,7 +146,7 @@ export function createChart({ onSelect }) {
   /** To the next anomalous clip. */
   function step(at, direction) {
     for (let i = at + direction; i >= 0 && i < points.length; i += direction) {
-      if (points[i].clip.alarm) { cursor = points[i].clip.id; return; }
+      if (points[i].clip.anomalous) { cursor = points[i].clip.id; return; }
     }
   }
 
@@ -160,15 +161,27 @@ export function createChart({ onSelect }) {
   };
 }
 
-function extent(clips, threshold) {
-  let low = threshold;
-  let high = threshold;
-  for (const { score, threshold: own } of clips) {
-    low = Math.min(low, score, own);
-    high = Math.max(high, score, own);
-  }
-  const pad = (high - low || Math.abs(high) || 1) * 0.06;
-  return [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad];
+/** The top of the scale: the limit is always in the lower half. */
+function highest(clips, trend) {
+  let high = 2;
+  for (const clip of clips) if (isJudged(clip)) high = Math.max(high, 1.06 * clip.oddness);
+  for (const { oddness_max: most } of trend) high = Math.max(high, 1.06 * (most ?? 0));
+  return high;
+}
+
+/** Means of hours or days as a line, and their highest values above it. */
+function trendLines(trend, x, y) {
+  const told = trend.filter((point) => point.oddness_mean !== null);
+  const line = (key) => told.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point[key]).toFixed(1)}`).join("");
+  return told.length ? [s("path", { class: "trend-most", d: line("oddness_max") }), s("path", { class: "trend-mean", d: line("oddness_mean") })] : [];
+}
+
+/** What people wrote, at its time. */
+function noteMarks(notes, x, right) {
+  return notes.map((note) => [note, x(Date.parse(note.at))]).filter(([, at]) => at >= MARGIN.left && at <= right).map(([note, at]) =>
+    s("g", { class: "note-mark" }, s("title", {}, `${note.text} (${note.by}, ${exactTime(note.at)})`),
+      s("path", { d: `M${at.toFixed(1)} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}` }),
+      s("text", { x: Math.min(at + 4, right - 60), y: MARGIN.top + 8 }, note.text.length > 24 ? `${note.text.slice(0, 23)}\u2026` : note.text)));
 }
 
 const dot = ({ x, y }) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`;
@@ -178,7 +191,7 @@ const triangle = ({ x, y }) => `M${x.toFixed(1)} ${(y - 5).toFixed(1)}l4.6 8.4h-
 function valueAxis({ ticks, digits }, y, right) {
   return ticks.flatMap((tick) => [
     s("path", { class: "grid", d: `M${MARGIN.left} ${y(tick)}H${right}` }),
-    s("text", { class: "tick", x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, minus(tick.toFixed(digits))),
+    s("text", { class: "tick", x: MARGIN.left - 8, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(digits)),
   ]);
 }
 
@@ -195,46 +208,15 @@ function timeAxis({ ticks, step }, x, right) {
   ]);
 }
 
-/** Each clip's own threshold, from half-way to the clip before to half-way to the next. */
-function thresholdPath(points, threshold, y, right) {
-  if (!points.length) return `M${MARGIN.left} ${y(threshold)}H${right}`;
-  let path = "";
-  let drawn = MARGIN.left;
-  points.forEach(({ x, clip }, i) => {
-    const level = y(clip.threshold).toFixed(1);
-    const to = i + 1 < points.length ? (x + points[i + 1].x) / 2 : right;
-    if (to - drawn < 2) return;
-    path += `M${drawn.toFixed(1)} ${level}H${to.toFixed(1)}`;
-    drawn = to;
-  });
-  return path;
-}
-
-/** Mean domain weights of the clips of every few pixels, stacked; wider where clips are few. */
-function domainStrip(points, domains, top, right) {
-  const column = Math.min(24, Math.max(4, (right - MARGIN.left) / (points.length + 1)));
-  const sums = new Map();
+/** The operating condition that each clip resembles most, in tones. */
+function conditionStrip(points, conditions, top, right) {
+  if (!conditions.length) return [];
+  const paths = conditions.map(() => "");
   for (const { x, clip } of points) {
-    const key = Math.floor(x / column);
-    const sum = sums.get(key) ?? { n: 0, weights: domains.map(() => 0) };
-    sum.n += 1;
-    domains.forEach((name, i) => { sum.weights[i] += clip.domain_weights[name] ?? 0; });
-    sums.set(key, sum);
+    const weights = conditions.map((name) => clip.domain_weights[name] ?? 0);
+    paths[weights.indexOf(Math.max(...weights))] += `M${(x - 2).toFixed(1)} ${top}h4v${STRIP}h-4z`;
   }
-  const paths = domains.map(() => "");
-  for (const [key, { n, weights }] of sums) {
-    const left = Math.max(MARGIN.left, key * column);
-    const wide = Math.min(column, right - left);
-    let y = top + STRIP;
-    weights.forEach((weight, i) => {
-      const high = (weight / n) * STRIP;
-      y -= high;
-      if (high > 0.05) paths[i] += `M${left} ${y.toFixed(2)}h${wide.toFixed(2)}v${high.toFixed(2)}h${(-wide).toFixed(2)}z`;
-    });
-  }
-  if (!domains.length) return [];
   return [
-    s("text", { class: "tick", x: MARGIN.left - 8, y: top + STRIP - 2, "text-anchor": "end" }, "domain"),
     s("path", { class: "strip-frame", d: `M${MARGIN.left} ${top}H${right}V${top + STRIP}H${MARGIN.left}z` }),
     ...paths.map((d, i) => s("path", { class: `tone-${Math.min(i, TONES - 1)}`, d })),
   ];
@@ -243,17 +225,17 @@ function domainStrip(points, domains, top, right) {
 function tooltipLines(clip) {
   const weights = Object.entries(clip.domain_weights).sort((one, other) => other[1] - one[1]);
   return [
-    h("b", {}, `${{ anomalous: "\u25b2", normal: "\u25cf" }[clip.state] ?? "\u25a1"} ${clip.state}`),
-    h("span", {}, `score ${scoreText(clip.score, clip.threshold)}, threshold ${thresholdText(clip.threshold)}`),
-    h("span", {}, exactTime(clip.received_at)),
+    h("b", {}, `${{ anomalous: "\u25b2", normal: "\u25cf" }[clip.state] ?? "\u25a1"} ${stateWord(clip)}`),
+    isJudged(clip) && h("span", {}, `oddness ${oddnessText(clip)}, limit 1`),
+    h("span", {}, exactTime(clip.time)),
     h("span", { class: "tooltip-name" }, clip.name),
     weights.length > 1 && h("span", {}, weights.slice(0, 2).map(([name, w]) => `${name} ${percent(w)}`).join(", ")),
   ].filter(Boolean);
 }
 
 function spoken(clip) {
-  const side = `${clip.state}, ${clip.score > clip.threshold ? "above" : "not above"}`;
-  return `${exactTime(clip.received_at)}: score ${scoreText(clip.score, clip.threshold)}, ${side} the threshold ${thresholdText(clip.threshold)}`;
+  const odd = isJudged(clip) ? `oddness ${oddnessText(clip)}, limit 1. ${rarity(clip)}` : "not judged";
+  return `${exactTime(clip.time)}: ${stateWord(clip)}, ${odd}`;
 }
 
 function firstFrom(points, x) {

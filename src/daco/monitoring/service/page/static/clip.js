@@ -1,18 +1,20 @@
-// One clip: its verdict in words, and its sound beside that of the most similar normal clip.
+// One recording: its verdict in words, and its sound beside that of the most similar healthy one.
 
 import { paths } from "./api.js";
 import { h, icon, put } from "./dom.js";
 import { TONES } from "./chart.js";
 import { answerRow } from "./people.js";
+import { decibelScale, drawDifference, hertzLabels, secondLabels, theme } from "./picture.js";
 import { createPlayer } from "./player.js";
-import { decision, duration, exactTime, isJudged, oddness, percent, reason, scoreText, thresholdText } from "./words.js";
+import { decision, duration, exactTime, isJudged, oddnessText, percent, remarks, verdictWords } from "./words.js";
 
-const NOT_KEPT = "The recording was not kept. The service keeps anomalous clips only, unless it runs with --keep-audio all.";
-const NOT_KNOWN = "The present model does not have this normal.";
+const NOT_KEPT = "The sound was not kept. By default only recordings that sound different are.";
+const NOT_KNOWN = "The present model does not have this healthy recording.";
 
 /** The panel of the selected clip; `onAnswer(clip)` is called when somebody said what it was. */
 export function createClipPanel({ onAnswer }) {
-  const element = h("section", { class: "clip-panel", "aria-label": "Selected clip" });
+  const element = h("section", { class: "clip-panel", "aria-label": "Selected recording" });
+  const scale = h("div");
   let ends = new AbortController();
   let shown = null;
   let players = [];
@@ -22,11 +24,14 @@ export function createClipPanel({ onAnswer }) {
     shown = clip.id;
     ends.abort();
     ends = new AbortController();
-    players = pair(clip, machine, ends.signal);
+    put(scale);
+    players = [];
+    players = pair(clip, machine, ends.signal, drawPictures);
+    drawPictures();
     const both = players.length > 1 && !players.some((player) => player.absent);
     const hint = both && h("div", { class: "swap" },
       h("button", { type: "button", class: "button", onclick: swap }, icon("swap"), "Switch to the other sound"),
-      h("span", { class: "muted keys" }, "at the same moment; keys: ", h("kbd", {}, "Space"), " plays, ", h("kbd", {}, "X"), " switches"));
+      h("span", { class: "muted keys" }, "at the same moment, equally loud; keys: ", h("kbd", {}, "Space"), " plays, ", h("kbd", {}, "X"), " switches"));
     const answer = h("div", {}, answerRow(clip, answered));
     function answered(saved) {
       Object.assign(clip, saved);
@@ -35,14 +40,30 @@ export function createClipPanel({ onAnswer }) {
     }
     put(element,
       h("div", { class: "clip-head" }, h("h2", { tabindex: "-1" }, clip.name), decision(clip)),
-      h("p", { class: "muted" }, [exactTime(clip.received_at), duration(clip.seconds)].filter(Boolean).join(" \u00b7 ")),
-      verdict(clip),
-      reasons(clip),
+      h("p", { class: "muted" }, `${clip.recorded_at ? "Recorded" : "Received"} ${exactTime(clip.time)}${clip.seconds ? ` \u00b7 ${duration(clip.seconds)}` : ""}`),
+      h("p", { class: "verdict" }, verdictWords(clip), " ",
+        isJudged(clip) && h("span", { class: "nowrap" }, "Oddness ", h("b", { class: clip.anomalous ? "anomalous" : "" }, oddnessText(clip)), ", limit 1.")),
+      findings(clip),
       answer,
       h("div", { class: "players", onabsent: () => hint && hint.remove() }, ...players.map((player) => player.element)),
+      scale,
       hint,
-      domainBar(clip, machine),
-      details(clip));
+      conditionBar(clip, machine),
+      links(clip));
+  }
+
+  /** Both pictures on one scale, both sounds equally loud. */
+  function drawPictures() {
+    const drawn = players.filter((player) => player.picture);
+    if (!drawn.length) return;
+    const loud = Math.max(...drawn.map((player) => player.picture.loud));
+    const loudness = Math.min(...drawn.map((player) => player.picture.loudness));
+    for (const player of drawn) player.draw({ loud, loudness });
+    const [one, other] = drawn.map((player) => player.picture);
+    put(scale, decibelScale(loud), other?.bands === one.bands && h("details", { class: "difference", open: true },
+      h("summary", {}, "Difference"), h("div", { class: "spectrogram" }, drawDifference(one, other, theme()), ...hertzLabels(one)),
+      h("div", { class: "seconds", "aria-hidden": "true" }, ...secondLabels(one)),
+      h("p", { class: "muted keys" }, "Warm: up to 20 dB louder than the healthy recording; cold: quieter")));
   }
 
   /** Hear the same moment of the other recording: differences are easiest to hear that way. */
@@ -63,44 +84,36 @@ export function createClipPanel({ onAnswer }) {
   };
 }
 
-function verdict(clip) {
-  const side = clip.score > clip.threshold ? "above" : "not above";
-  if (!isJudged(clip)) return h("p", { class: "verdict" }, `Not judged: ${clip.state}. The score does not count.`);
-  return h("p", { class: "verdict" },
-    "Score ", h("b", { class: clip.alarm ? "anomalous" : "" }, scoreText(clip.score, clip.threshold)),
-    `, ${side} the threshold ${thresholdText(clip.threshold)}. `,
-    oddness(clip),
-    clip.basis && h("span", { class: "muted basis" }, ` The threshold is estimated ${clip.basis}.`));
+/** What sounds different, the most important first, and what else to know. */
+function findings(clip) {
+  const known = clip.anomalous ? clip.findings : null;
+  const found = known?.length === 0 ? [{ text: "No single feature stands out." }] : known ?? [];
+  const lines = [...found.map((finding) => h("li", { class: "finding" }, finding.text)), ...remarks(clip).map((words) => h("li", {}, words))];
+  return lines.length ? h("ul", { class: "reasons" }, lines) : null;
 }
 
-function reasons(clip) {
-  if (!clip.reasons.length) return null;
-  return h("ul", { class: "reasons" }, clip.reasons.map(reason).map(({ title, words, figures }) =>
-    h("li", {}, h("b", {}, title), words && ` \u2013 ${words}`, figures && h("span", { class: "muted" }, ` (${figures})`))));
-}
-
-function pair(clip, machine, signal) {
+function pair(clip, machine, signal, onPicture) {
+  const marks = (clip.anomalous ? clip.findings ?? [] : []).filter((each) => each.start_s !== null && each.start_s !== undefined)
+    .map((each) => ({ start: each.start_s, end: each.end_s ?? each.start_s, title: each.text }));
+  if (!marks.length && clip.worst_window !== null) marks.push({ start: clip.worst_window, end: clip.worst_window, title: "The oddest part begins here" });
   const mine = createPlayer({
-    title: "This clip", name: clip.name, seconds: clip.seconds,
-    audio: paths.clipAudio(clip.id), picture: paths.clipPicture(clip.id), top: highestHertz(machine),
-    kept: clip.has_audio, absent: clip.has_audio ? null : NOT_KEPT,
-    mark: clip.worst_window !== null && clip.seconds ? clip.worst_window / clip.seconds : null,
-  }, { signal });
+    title: "This recording", name: clip.name, seconds: clip.seconds,
+    audio: paths.clipAudio(clip.id), picture: paths.clipPicture(clip.id),
+    kept: clip.has_audio, absent: clip.has_audio ? null : NOT_KEPT, marks,
+  }, { signal, onPicture });
   if (!clip.nearest) return [mine];
   const known = Number.isInteger(clip.nearest_index);
   const normal = createPlayer({
-    title: "Nearest normal", name: clip.nearest, seconds: null,
+    title: "Most similar healthy recording", name: clip.nearest, seconds: null,
     audio: paths.normalAudio(machine.id, clip.nearest_index), picture: paths.normalPicture(machine.id, clip.nearest_index),
-    top: highestHertz(machine), kept: false, absent: known ? null : NOT_KNOWN, mark: null,
-  }, { signal });
+    kept: false, absent: known ? null : NOT_KNOWN, marks: [],
+  }, { signal, onPicture });
   return [mine, normal];
 }
 
-const highestHertz = (machine) => (machine.sample_rate ? machine.sample_rate / 2 : null);
-
-/** What share of the clip each domain explains; text beside tone, never tone alone. */
-function domainBar(clip, machine) {
-  const names = Object.keys(machine.domains);
+/** Which operating condition it resembles; text beside tone, never tone alone. */
+function conditionBar(clip, machine) {
+  const names = machine.conditions;
   if (names.length < 2) return null;
   const weights = names.map((name, i) => ({ name, tone: Math.min(i, TONES - 1), weight: clip.domain_weights[name] ?? 0 }));
   const bar = h("div", { class: "weight-bar", "aria-hidden": "true" }, weights.map(({ tone, weight }) => {
@@ -109,25 +122,14 @@ function domainBar(clip, machine) {
     return part;
   }));
   return h("div", { class: "weights" },
-    h("h3", {}, "Which domain it resembles"), bar,
+    h("h3", {}, "Which operating condition it resembles"), bar,
     h("p", { class: "weight-words" }, weights.map(({ name, tone, weight }) =>
       h("span", {}, h("i", { class: `swatch tone-${tone}`, "aria-hidden": "true" }), `${name} ${percent(weight)}`))));
 }
 
-function details(clip) {
-  const rows = [
-    ["Clip", String(clip.id)],
-    ["p-value", clip.p_value.toPrecision(3)],
-    ["Most similar normal", clip.nearest],
-    ["Its distance", clip.nearest_distance?.toPrecision(3)],
-    ["Windows", clip.windows > 1 ? `${clip.windows}, the oddest at ${duration(clip.worst_window)}` : null],
-    ["Model", clip.model_sha256?.slice(0, 12)],
-    ["SHA-256 of the sound", clip.audio_sha256?.slice(0, 12)],
-  ];
-  return h("details", {}, h("summary", {}, "Figures"),
-    h("dl", { class: "pairs" }, rows.filter(([, value]) => value).flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-    h("p", {},
-      clip.has_audio && h("a", { href: paths.clipAudio(clip.id), download: clip.name }, "Download the recording"),
-      clip.has_audio && " \u00b7 ",
-      h("a", { href: paths.clip(clip.id) }, "As JSON")));
+function links(clip) {
+  return h("p", { class: "links" },
+    clip.windows > 1 && h("span", {}, `${clip.windows} parts were judged; the oddest begins at ${duration(clip.worst_window)}.`),
+    clip.has_audio && h("a", { href: paths.clipAudio(clip.id), download: clip.name }, "Download the recording"),
+    h("a", { href: paths.clip(clip.id) }, "All figures as JSON"));
 }

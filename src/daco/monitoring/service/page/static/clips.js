@@ -1,20 +1,20 @@
-// The list of clips: newest first, page by page; arrows walk it, Space listens.
+// The list of recordings: newest first, page by page; arrows walk it, Space listens.
 
 import { h, put } from "./dom.js";
-import { clock, count, date, fileName, scoreText, shape, tagOf } from "./words.js";
+import { clock, count, date, fileName, oddnessText, shape, stateWord, tagOf } from "./words.js";
 
 const ROWS = 15;
 
 /** `linkTo(clip)` is a clip's address; `onSelect(clip)`, `onListen()` and `onSwap()` follow keys. */
 export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
-  const title = h("h2", {}, "Clips");
+  const title = h("h2", {}, "Recordings");
   const only = h("input", { type: "checkbox", id: "only", onchange: () => { first = 0; draw(); } });
   const rows = h("ol", { class: "clip-rows", onkeydown });
   const newer = h("button", { type: "button", class: "button", onclick: () => turn(-1) }, "Newer");
   const older = h("button", { type: "button", class: "button", onclick: () => turn(1) }, "Older");
   const where = h("span", { class: "muted", role: "status" });
-  const element = h("section", { class: "clip-list", "aria-label": "Clips" },
-    h("div", { class: "heading" }, title, h("label", { class: "check", for: "only" }, only, "only anomalous")),
+  const element = h("section", { class: "clip-list", "aria-label": "Recordings" },
+    h("div", { class: "heading" }, title, h("label", { class: "check", for: "only" }, only, "only different ones")),
     rows, h("div", { class: "pager" }, newer, where, older));
   let data = { clips: [], selected: null, note: "" };
   let first = 0;
@@ -22,7 +22,7 @@ export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
   /** Newest first. */
   function found() {
     const all = data.clips;
-    return (only.checked ? all.filter((clip) => clip.alarm) : all).toReversed();
+    return (only.checked ? all.filter((clip) => clip.anomalous) : all).toReversed();
   }
 
   function draw() {
@@ -31,10 +31,10 @@ export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
     const page = clips.slice(first, first + ROWS);
     const focused = rows.contains(document.activeElement) ? document.activeElement.dataset.clip : null;
     put(rows, ...page.map(row));
-    if (!page.length) put(rows, h("li", { class: "empty" }, only.checked && data.clips.length ? "No anomalous clip in this range." : data.note));
+    if (!page.length) put(rows, h("li", { class: "empty" }, only.checked && data.clips.length ? "None sounds different in this range." : data.note));
     newer.disabled = first === 0;
     older.disabled = first + ROWS >= clips.length;
-    where.textContent = clips.length ? `${first + 1}\u2013${first + page.length} of ${count(clips.length, "clip")}` : "";
+    where.textContent = clips.length ? `${first + 1}\u2013${first + page.length} of ${count(clips.length, "recording")}` : "";
     const stop = rows.querySelector("[aria-current]") ?? rows.querySelector("a");
     if (stop) stop.tabIndex = 0;
     if (focused) rows.querySelector(`[data-clip="${focused}"]`)?.focus();
@@ -42,14 +42,14 @@ export function createClipList({ linkTo, onSelect, onListen, onSwap }) {
 
   function row(clip) {
     const chosen = clip.id === data.selected;
-    const time = new Date(clip.received_at).toDateString() === new Date().toDateString()
-      ? clock(clip.received_at) : `${date(clip.received_at)} ${clock(clip.received_at)}`;
+    const time = new Date(clip.time).toDateString() === new Date().toDateString()
+      ? clock(clip.time) : `${date(clip.time)} ${clock(clip.time)}`;
     return h("li", {},
       h("a", { href: linkTo(clip), class: "clip-row", tabindex: "-1", "data-clip": clip.id, "aria-current": chosen ? "true" : null },
         shape(clip),
         h("span", { class: "clip-time" }, time),
-        h("span", { class: "clip-score" }, scoreText(clip.score, clip.threshold),
-          h("span", { class: "hidden" }, ` ${clip.state}`)),
+        h("span", { class: "clip-score" }, oddnessText(clip),
+          h("span", { class: "hidden" }, ` ${stateWord(clip)}`)),
         fileName(clip.name, { class: "clip-name" }),
         tagOf(clip) && h("span", { class: "tag" }, tagOf(clip))));
   }

@@ -1,25 +1,17 @@
-// A calibration that no longer holds: what was seen, what it points to, and what to do first.
+// An alarm limit that is out of date: what was seen, what it points to, and what to do first.
 
 import { announce, h, icon } from "./dom.js";
-import { count, percent } from "./words.js";
 
-/** How the calibration of a machine holds: a line, or a banner with the remedy where it does not. */
+/** How the alarm limit of a machine holds: a line, or a banner with the remedy where it does not. */
 export function driftBanner({ drift }) {
   if (!drift) return null;
   if (!drift.stale) return h("p", { class: "muted calibration" }, drift.sentence);
-  return h("section", { class: "banner", "aria-label": "Calibration" },
+  return h("section", { class: "banner", "aria-label": "Alarm limit" },
     icon("stale"),
     h("div", {},
-      h("p", {}, h("b", {}, drift.sentence)),
-      h("p", { class: "muted" }, byDomain(drift.by_domain)),
+      h("p", {}, h("b", {}, "The alarm limit is out of date. "), drift.sentence),
       h("p", {}, drift.caution),
-      command(drift.remedy)));
-}
-
-function byDomain(domains) {
-  const told = Object.entries(domains).filter(([, { n }]) => n > 0);
-  if (told.length < 2) return null;
-  return told.map(([name, { n, realised }]) => `${name}: ${percent(realised)} of ${count(n, "clip")} are anomalous`).join(" \u00b7 ");
+      drift.remedy && command(drift.remedy)));
 }
 
 /** A command, and a button that copies it. */
@@ -38,4 +30,3 @@ export function command(text) {
   }
   return h("p", { class: "command" }, h("code", {}, text), button);
 }
-

@@ -1,6 +1,7 @@
-// One machine: its alarms, its score history, its clips, and the clip that is looked at.
+// One machine: its alarms, its history, its recordings, and the one that is looked at.
 
 import { alarmSection } from "./alarms.js";
+import { get, paths } from "./api.js";
 import { TONES, createChart } from "./chart.js";
 import { createClipPanel } from "./clip.js";
 import { createClipList } from "./clips.js";
@@ -9,13 +10,17 @@ import { driftBanner } from "./drift.js";
 import { normalsSection } from "./normals.js";
 import { decisionSection } from "./people.js";
 import { goTo, linkTo } from "./route.js";
-import { catchUp, fetchClip, historyOf, listen, machine as machineOf, reachBack, refreshAlarms } from "./state.js";
-import { ago, anomalousOf, count, percent, scoreText, statusChip, thresholdsText } from "./words.js";
+import { alarmsOf, catchUp, fetchClip, historyOf, listen, loadAlarms, machine as machineOf, reachBack } from "./state.js";
+import { ago, anomalousOf, duration, isJudged, oddnessText, percent, rarity, statusChip } from "./words.js";
 
 const HOUR = 3_600_000;
 const REDRAW_EVERY = 250;
 const FEW_CLIPS = 500;
-const RANGES = { "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 days", 168 * HOUR], all: ["All", Infinity] };
+/** Words, milliseconds, and by what a long range is summed up. */
+const RANGES = {
+  "1h": ["1 h", HOUR], "24h": ["24 h", 24 * HOUR], "7d": ["7 days", 168 * HOUR],
+  "30d": ["30 days", 720 * HOUR, "hour"], "1y": ["1 year", 8760 * HOUR, "day"], all: ["All", Infinity],
+};
 
 /** Draw a machine into `root`; `update(route)` follows the address. */
 export function mountMachine(root, { route, signal }) {
@@ -34,8 +39,10 @@ export function mountMachine(root, { route, signal }) {
     onListen: () => panel.toggle(),
     onSwap: () => panel.swap(),
   });
-  const title = h("h1", { tabindex: "-1" }, machineOf(id)?.machine ?? id);
+  const title = h("h1", { tabindex: "-1" }, machineOf(id)?.title ?? id);
   let selected = null;
+  let trend = [];
+  let notes = [];
   let problem = "";
   let passing = false;
 
@@ -44,9 +51,9 @@ export function mountMachine(root, { route, signal }) {
     h("div", { class: "heading" }, title, head),
     alarmSection({ machine: id, signal }),
     banner, decisions.element, normalsSection(id),
-    h("section", { class: "history", "aria-label": "Score history" },
-      h("div", { class: "heading" }, h("h2", {}, "Scores"), ranges),
-      chart.element, h("div", { class: "under-chart" }, legend, reading)),
+    h("section", { class: "history", "aria-label": "History" },
+      h("div", { class: "heading" }, h("h2", {}, "Oddness"), ranges),
+      chart.element, h("div", { class: "under-chart" }, legend, reading, h("div", { class: "links" }, h("a", { href: paths.table(id), download: `${id}.csv` }, "Download as CSV")))),
     h("div", { class: "beside" }, panel.element, list.element),
     firstSteps(id));
   panel.element.addEventListener("keydown", (event) => {
@@ -56,28 +63,28 @@ export function mountMachine(root, { route, signal }) {
   function summarise() {
     const machine = machineOf(id);
     if (!machine) return;
-    title.textContent = machine.machine;
+    title.textContent = machine.title;
     const day = machine.last_24h;
+    const last = machine.last;
     put(head, statusChip(machine.status),
       h("dl", { class: "figures" },
-        figure("Last score", machine.last && h("span", { class: machine.last.alarm ? "anomalous" : "" }, scoreText(machine.last.score, machine.last.threshold))),
-        figure("Threshold", thresholdsText(machine.thresholds)),
-        figure("Last clip", machine.last && ago(machine.last.received_at)),
+        figure("Oddness, limit 1", last && isJudged(last) && h("span", { class: last.anomalous ? "anomalous" : "", title: rarity(last) }, oddnessText(last))),
+        figure("Last recording", last && ago(last.time)),
         figure("Last 24 h", day.clips > 0 && anomalousOf(day)),
-        figure("False alarms allowed", percent(machine.false_alarm_rate, 1).replace(".0", ""))));
-    put(banner,
-      machine.problem && h("p", { class: "banner" }, icon("stale"), `A newer model file is not used: ${machine.problem}`),
-      driftBanner(machine));
+        figure("Alarm", alarmWords(machine)),
+        figure("Evidence of a fault", machine.evidence_limit && evidenceBar(machine)),
+        figure("Expected", machine.expect_every && `every ${duration(machine.expect_every)}`),
+        figure("Comes from", machine.source)));
+    put(banner, machine.problems.map((words) => h("p", { class: "banner" }, icon("stale"), words)), driftBanner(machine));
     decisions.update(machine);
-    const domains = Object.entries(machine.domains);
+    const conditions = machine.conditions.length > 1 ? machine.conditions : [];
     put(legend,
-      h("li", {}, h("span", { class: "dot", "aria-hidden": "true" }), "normal"),
-      h("li", {}, h("span", { class: "triangle", "aria-hidden": "true" }), "anomalous"),
+      h("li", {}, h("span", { class: "dot", "aria-hidden": "true" }), "healthy"),
+      h("li", {}, h("span", { class: "triangle", "aria-hidden": "true" }), "sounds different"),
       h("li", {}, h("span", { class: "square", "aria-hidden": "true" }), "not judged"),
-      domains.length > 1 && h("li", { class: "muted" }, "domain:"),
-      domains.length > 1 && domains.map(([name, n], i) => h("li", { title: count(n, "normal clip") },
-        h("i", { class: `swatch tone-${Math.min(i, TONES - 1)}`, "aria-hidden": "true" }), name)));
-    chart.update({ threshold: Math.max(...Object.values(machine.thresholds)), domains: domains.length > 1 ? Object.keys(machine.domains) : [] });
+      conditions.length > 1 && h("li", { class: "muted" }, "operating condition:"),
+      conditions.map((name, i) => h("li", {}, h("i", { class: `swatch tone-${Math.min(i, TONES - 1)}`, "aria-hidden": "true" }), name)));
+    chart.update({ conditions });
   }
 
   function drawRanges() {
@@ -90,23 +97,23 @@ export function mountMachine(root, { route, signal }) {
     if (route.range in RANGES) return route.range;
     const history = historyOf(id);
     const last = history?.clips.at(-1);
-    const long = last && Date.now() - last.time > 24 * HOUR;
+    const long = last && Date.now() - last.at > 24 * HOUR;
     const few = history?.loaded && history.complete && history.clips.length <= FEW_CLIPS;
     return long || few ? "all" : "24h";
   }
 
   function drawHistory() {
     const history = historyOf(id);
-    const clips = history?.clips ?? [];
     const loaded = history?.loaded ?? false;
     const now = Date.now();
-    const span = RANGES[range()][1];
-    const shown = clips.filter((clip) => clip.time >= now - span);
-    const note = problem || (!loaded ? "Loading\u2026" : clips.length ? "No clip in this range of time." : "No clip has arrived yet.");
-    chart.update({ clips: shown, ...extentInTime(shown, span, now), note, selected });
+    const [, span, period] = RANGES[range()];
+    const clips = history?.clips ?? [];
+    const shown = clips.filter((clip) => clip.at >= now - span);
+    const note = problem || (!loaded ? "Loading\u2026" : clips.length ? "No recording in this range of time." : "No recording has arrived yet.");
+    chart.update({ clips: period ? [] : shown, trend: period ? trend : [], notes, ...extentInTime(shown, span, now), note, selected });
     list.update({ clips: shown, selected, note });
     root.classList.toggle("is-empty", loaded && !clips.length);
-    reading.textContent = inWords(shown, history, now - span);
+    reading.textContent = period ? `Mean of each ${period}, and the highest value above it` : inWords(shown, history, now - span);
   }
 
   async function select(clip, show = false) {
@@ -124,7 +131,7 @@ export function mountMachine(root, { route, signal }) {
     if (machine) panel.show(clip, machine);
   }
 
-  /** The clip of the address, else that of an open alarm, else the newest. */
+  /** The clip of the address, else the newest. */
   async function follow() {
     try {
       if (route.clip !== null) {
@@ -140,7 +147,7 @@ export function mountMachine(root, { route, signal }) {
         list.update({ selected });
       }
     } catch (error) {
-      panel.say(`Clip ${route.clip}: ${error.message}`);
+      panel.say(`Recording ${route.clip}: ${error.message}`);
     }
   }
 
@@ -151,13 +158,35 @@ export function mountMachine(root, { route, signal }) {
       await follow();
       drawRanges();
       drawHistory();
-      const span = RANGES[range()][1];
-      if (historyOf(id).clips.length) await reachBack(id, Date.now() - span);
+      const [, span, period] = RANGES[range()];
+      if (period || !notes.length) await loadTrend(period ?? "day", span);
+      if (historyOf(id).clips.length && !period) await reachBack(id, Date.now() - span);
     } catch (error) {
       [problem, passing] = [error.message, error.passing];
       drawHistory();
     }
   }
+
+  async function loadTrend(period, span) {
+    const since = Number.isFinite(span) ? new Date(Date.now() - span).toISOString() : null;
+    const found = await get(paths.trend(id), { period, since }, { signal });
+    trend = found.points.map((point) => ({ ...point, at: Date.parse(point.start) }));
+    notes = found.notes;
+    drawHistory();
+  }
+
+  /** The recording of the next or the one before, among those that opened alarms. */
+  function stepAlarm(direction) {
+    const opened = alarmsOf(id).map((alarm) => alarm.clip_id).filter(Boolean).sort((one, other) => one - other);
+    const next = direction > 0 ? opened.find((clip) => clip > (selected ?? 0)) : opened.findLast((clip) => clip < (selected ?? Infinity));
+    if (next) goTo({ machine: id, clip: next, range: route.range });
+  }
+
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, textarea, select, dialog")) return;
+    if (event.key === "n") stepAlarm(1);
+    if (event.key === "p") stepAlarm(-1);
+  }, { signal });
 
   const drawSoon = coalesced(() => signal.aborted || drawHistory(), REDRAW_EVERY);
   listen("history", (changed) => changed === id && (drawSoon(), follow()), signal);
@@ -172,8 +201,8 @@ export function mountMachine(root, { route, signal }) {
     panel.end();
     root.classList.remove("is-empty");
   });
-  refreshAlarms(id).catch(() => {});
-  panel.say("Choose a clip to look at it and to listen to it.");
+  loadAlarms(id).catch(() => {});
+  panel.say("Choose a recording to look at it and to listen to it.");
   summarise();
   drawRanges();
   drawHistory();
@@ -193,6 +222,19 @@ export function mountMachine(root, { route, signal }) {
   };
 }
 
+/** The alarm rule in words. */
+function alarmWords({ rule }) {
+  if (rule === "every") return "at every recording that sounds different";
+  if (rule === "off") return "switched off";
+  return / an? /.test(rule) ? `when evidence adds up, about ${rule.replace(" a ", rule.startsWith("1 ") ? " false alarm a " : " false alarms a ")}` : `at ${rule} recordings`;
+}
+
+/** How far the evidence of a fault is from its alarm: a slow fault is seen coming. */
+function evidenceBar({ evidence, evidence_limit: limit }) {
+  const share = Math.min(1, evidence / limit);
+  return h("span", {}, h("meter", { min: "0", max: "1", value: `${share}`, title: `${evidence.toFixed(1)} of ${limit.toFixed(1)}` }), ` ${percent(share)} of its limit`);
+}
+
 function figure(name, value) {
   return value ? h("div", {}, h("dt", {}, name), h("dd", {}, value)) : null;
 }
@@ -208,26 +250,25 @@ function extentInTime(clips, span, now) {
   if (span !== Infinity) return { from: now - span, to: now + 0.01 * span };
   if (!clips.length) return { from: now - HOUR, to: now };
   let [first, last] = [Infinity, -Infinity];
-  for (const { time } of clips) [first, last] = [Math.min(first, time), Math.max(last, time)];
+  for (const { at } of clips) [first, last] = [Math.min(first, at), Math.max(last, at)];
   const air = Math.max(1000, 0.01 * (last - first));
   return { from: first - air, to: last + air };
 }
 
 function inWords(clips, history, from) {
   if (!clips.length) return "";
-  const anomalous = clips.filter((clip) => clip.alarm).length;
+  const anomalous = clips.filter((clip) => clip.anomalous).length;
   const all = anomalousOf({ clips: clips.length, anomalous });
   if (history.loading) return `${all}; loading older ones\u2026`;
-  const cut = !history.complete && history.clips[0].time > from;
+  const cut = !history.complete && history.oldest > from;
   return cut ? `${all}; older ones are not shown` : all;
 }
 
-/** What to do while nothing was heard. */
+/** What to do while nothing was recorded. */
 function firstSteps(id) {
   const address = new URL(`v1/machines/${encodeURIComponent(id)}/score`, location.href);
   return h("section", { class: "empty first-steps", "aria-label": "First steps" },
-    h("h2", {}, "No clip has arrived yet"),
-    h("p", {}, "Drop a recording anywhere on this page, or send one:"),
-    h("p", {}, h("code", {}, `curl -H "Content-Type: audio/wav" --data-binary @clip.wav ${address}`)),
-    h("p", {}, "The clip then appears here."));
+    h("h2", {}, "No recording has arrived yet"),
+    h("p", {}, "Recordings come from the source of daco.toml, or over the network: ",
+      h("code", {}, `curl -H "Content-Type: audio/wav" --data-binary @clip.wav ${address}`)));
 }

@@ -1,9 +1,9 @@
-// The normals of a model, the most suspicious first, and the command that removes one.
+// The healthy recordings of a model, the most suspicious first: to listen to, or to remove.
 
 import { get, paths } from "./api.js";
 import { h, put } from "./dom.js";
 import { command } from "./drift.js";
-import { fileName, minus } from "./words.js";
+import { fileName } from "./words.js";
 
 /** A table that is loaded when somebody opens it. */
 export function normalsSection(id) {
@@ -11,7 +11,7 @@ export function normalsSection(id) {
   const more = h("button", { type: "button", class: "button", onclick: load }, "Show more");
   const removal = h("div", {});
   const table = h("table", { class: "normals" },
-    h("thead", {}, h("tr", {}, ["Normal", "Domain", "To the nearest other", "p", "Remark", ""].map((title) => h("th", { scope: "col" }, title)))), rows);
+    h("thead", {}, h("tr", {}, ["Healthy recording", "Operating condition", "Remark", "", ""].map((title) => h("th", { scope: "col" }, title)))), rows);
   let next = 0;
 
   async function load() {
@@ -29,16 +29,29 @@ export function normalsSection(id) {
 
   function row(normal) {
     const remove = h("button", { type: "button", class: "quiet", onclick: () => showRemoval(normal.name) }, "Remove\u2026");
-    return h("tr", {}, h("td", {}, fileName(normal.name)), h("td", {}, normal.domain),
-      h("td", {}, minus(normal.nearest_distance.toPrecision(3))), h("td", {}, normal.p_value.toFixed(2)),
-      h("td", {}, normal.warning), h("td", {}, remove));
+    const play = h("button", { type: "button", class: "quiet", onclick: () => listen(normal, play) }, "Listen");
+    return h("tr", {}, h("td", {}, fileName(normal.name)), h("td", {}, normal.domain), h("td", {}, normal.warning), h("td", {}, play), h("td", {}, remove));
+  }
+
+  const sound = new Audio();
+  let sounding = null;
+
+  function listen(normal, button) {
+    sound.pause();
+    if (sounding) sounding.textContent = "Listen";
+    if (sounding === button) { sounding = null; return; }
+    sounding = button;
+    button.textContent = "Stop";
+    sound.src = paths.normalAudio(id, normal.row);
+    sound.onended = () => { button.textContent = "Listen"; sounding = null; };
+    sound.play().catch(() => { button.textContent = "Not found"; sounding = null; });
   }
 
   function showRemoval(name) {
     const word = /^[\w./-]+$/.test(name) ? name : `'${name.replaceAll("'", "'\\''")}'`;
-    put(removal, h("p", {}, "Run this command where the model is. --undo restores the normal."), command(`daco update ${id}.daco --remove ${word}`));
+    put(removal, h("p", {}, "Run this command where the model is. --undo restores the recording."), command(`daco update ${id}.daco --remove ${word}`));
   }
 
   return h("details", { class: "decisions", ontoggle: () => rows.childElementCount || load().catch(() => {}) },
-    h("summary", {}, "Normals of the model"), h("div", { class: "wide" }, table), more, removal);
+    h("summary", {}, "Healthy recordings of the model"), h("div", { class: "wide" }, table), more, removal);
 }

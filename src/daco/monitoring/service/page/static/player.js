@@ -1,27 +1,25 @@
 // A recording to look at and to listen to. Of two players only one sounds.
 
-import { ApiError, getBlob } from "./api.js";
+import { get } from "./api.js";
 import { h, icon, put, say } from "./dom.js";
+import { dark, drawPicture, hertzLabels, secondLabels, theme, unpacked } from "./picture.js";
 import { fileName } from "./words.js";
 
 const MOST_TRIES = 5;
 
 let playing = null;
 
-const mel = (hertz) => Math.log10(1 + hertz / 700);
-
-const dark = matchMedia("(prefers-color-scheme: dark)");
-
 /**
- * `recording`: {title, name, seconds, audio, picture, kept, absent, mark, top}. `audio` and `picture`
+ * `recording`: {title, name, seconds, audio, picture, kept, absent, marks}. `audio` and `picture`
  * are paths; `kept` says that the sound is there, `absent` why not, and neither that nobody knows;
- * `mark` is a share of the length, `top` the picture's highest Hz.
+ * `marks` are [{start, end, title}] in seconds. `onPicture()` is called when a picture has arrived.
  */
-export function createPlayer(recording, { signal }) {
+export function createPlayer(recording, { signal, onPicture }) {
   const sound = new Audio();
   sound.preload = "none";
   const picture = h("div", { class: "spectrogram", onpointerdown: seekByPointer },
     h("p", { class: "spectrogram-wait" }, "Loading\u2026"));
+  const axis = h("div", { class: "seconds", "aria-hidden": "true" });
   const head = h("div", { class: "playhead", hidden: true, "aria-hidden": "true" });
   const button = h("button", { type: "button", class: "play", onclick: toggle });
   const position = h("input", {
@@ -32,9 +30,8 @@ export function createPlayer(recording, { signal }) {
   const controls = h("div", { class: "controls" }, button, position, time);
   const element = h("figure", { class: "player", role: "group", "aria-label": recording.title, onkeydown },
     h("figcaption", {}, h("b", {}, recording.title), fileName(recording.name, { class: "player-name" })),
-    picture, controls);
+    picture, axis, controls);
   let frame = 0;
-  let address = null;
 
   function toggle() {
     if (player.absent) return;
@@ -101,18 +98,14 @@ export function createPlayer(recording, { signal }) {
     element.dispatchEvent(new Event("absent", { bubbles: true }));
   }
 
-  async function draw(tries = 0) {
+  async function load(tries = 0) {
     if (recording.absent) {
       isAbsent(recording.absent);
       return;
     }
     try {
-      const blob = await getBlob(recording.picture, { theme: dark.matches ? "dark" : "light" }, { signal });
-      if (address) URL.revokeObjectURL(address);
-      address = URL.createObjectURL(blob);
-      put(picture,
-        h("img", { src: address, alt: `Spectrogram of ${recording.title.toLowerCase()}: time from left to right, pitch from bottom to top`, draggable: "false" }),
-        recording.top && pitches(recording.top), recording.mark !== null && mark(), head);
+      player.picture = unpacked(await get(recording.picture, {}, { signal }));
+      onPicture();
     } catch (error) {
       if (signal.aborted) return;
       if (error.status === 404 && !recording.kept) {
@@ -120,40 +113,31 @@ export function createPlayer(recording, { signal }) {
         return;
       }
       put(picture, h("p", { class: "spectrogram-wait" }, error.message));
-      if (error.passing && tries < MOST_TRIES) setTimeout(() => signal.aborted || draw(tries + 1), 1000 * (error.retryAfter ?? 2));
+      if (error.passing && tries < MOST_TRIES) setTimeout(() => signal.aborted || load(tries + 1), 1000 * (error.retryAfter ?? 2));
     }
   }
 
-  function mark() {
-    const line = h("div", { class: "worst", title: "The oddest part begins here" });
-    line.style.left = `${100 * recording.mark}%`;
-    return line;
-  }
-
-  /** Kilohertz at their places on the mel scale. */
-  function pitches(top) {
-    return [500, 1000, 2000, 4000, 8000, 16000].filter((hertz) => hertz < 0.9 * top).map((hertz) => {
-      const label = h("span", { class: "pitch" }, `${hertz / 1000} kHz`);
-      label.style.bottom = `${(100 * mel(hertz)) / mel(top)}%`;
-      return label;
-    });
-  }
-
-  async function explain() {
-    try {
-      await getBlob(recording.audio, {}, { signal });
-    } catch (error) {
-      if (error instanceof ApiError) say(time, error.message);
-      return;
-    }
-    say(time, "This browser cannot play it.");
+  function mark({ start, end, title }) {
+    const box = h("div", { class: "worst", title });
+    box.style.left = `${(100 * start) / player.picture.seconds}%`;
+    if (end > start) box.style.width = `${(100 * (end - start)) / player.picture.seconds}%`;
+    return box;
   }
 
   const player = {
     element,
     absent: false,
+    picture: null,
     get isPlaying() { return !sound.paused; },
     get seconds() { return sound.currentTime; },
+    /** Draw the picture with a scale that others share, and play as loud as the quieter of both. */
+    draw({ loud, loudness }) {
+      if (!player.picture) return;
+      put(picture, drawPicture(player.picture, { loud, theme: theme(), title: recording.title.toLowerCase() }),
+        ...hertzLabels(player.picture), ...recording.marks.map(mark), head);
+      put(axis, ...secondLabels(player.picture));
+      sound.volume = Math.min(1, 10 ** ((loudness - player.picture.loudness) / 20));
+    },
     pause: () => sound.pause(),
     async play(from = null) {
       if (playing && playing !== player) playing.pause();
@@ -163,7 +147,7 @@ export function createPlayer(recording, { signal }) {
       try {
         await sound.play();
       } catch (error) {
-        if (error.name !== "AbortError") explain();
+        if (error.name !== "AbortError") say(time, "It is no longer kept, or this browser cannot play it.");
       }
     },
     toggle,
@@ -173,10 +157,9 @@ export function createPlayer(recording, { signal }) {
   signal.addEventListener("abort", () => {
     sound.pause();
     sound.removeAttribute("src");
-    if (address) URL.revokeObjectURL(address);
   });
-  dark.addEventListener("change", () => draw(), { signal });
+  dark.addEventListener("change", onPicture, { signal });
   label();
-  draw();
+  load();
   return player;
 }

@@ -1,11 +1,12 @@
-// Addresses: #/, #/machines/ID, #/machines/ID/clips/NUMBER, each with ?range=.
+// Addresses: #/, #/messages, #/machines/ID, #/machines/ID/clips/NUMBER, each with ?range=.
 
-/** The address bar as `{machine, clip, range}`; nulls for what it does not say. */
+/** The address bar as `{view, machine, clip, range}`; nulls for what it does not say. */
 export function currentRoute() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
   const [, place, machine, what, clip] = path.split("/");
   const named = place === "machines" && machine ? decoded(machine) : null;
   return {
+    view: named !== null ? "machine" : place === "messages" ? "messages" : "overview",
     machine: named,
     clip: named && what === "clips" && /^\d{1,15}$/.test(clip ?? "") ? Number(clip) : null,
     range: new URLSearchParams(query).get("range"),

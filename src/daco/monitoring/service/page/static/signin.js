@@ -17,7 +17,7 @@ export function mountSignIn(root, { onDone }) {
       await post("login", { token: token.value });
       onDone();
     } catch (error) {
-      problem.textContent = error.status === 401 ? "That is not the token of this service." : error.message;
+      problem.textContent = error.status === 401 ? "That is not a token of this service." : error.message;
       button.disabled = false;
       token.select();
     }
@@ -27,8 +27,8 @@ export function mountSignIn(root, { onDone }) {
     h("h1", { tabindex: "-1" }, "Sign in"),
     // For password managers, which keep a secret under a name.
     h("input", { class: "hidden", autocomplete: "username", value: "daco", readonly: true, tabindex: "-1", "aria-hidden": "true" }),
-    h("label", { for: "token" }, "Token"), token,
-    h("p", { class: "muted", id: "token-help" }, "The one the service was started with (", h("code", {}, "daco serve --token-file"), ")."),
+    h("label", { for: "token" }, "Your token"), token,
+    h("p", { class: "muted", id: "token-help" }, "Whoever runs daco gave it to you. It says who you are and what you may do."),
     problem, button));
   token.focus();
 }

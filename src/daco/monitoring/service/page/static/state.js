@@ -1,35 +1,26 @@
 // What the page knows: machines, their clips, alarms. Views listen to topics and read from here.
 
 import { get, paths } from "./api.js";
-import { coalesced } from "./dom.js";
 
 const PAGE = 500;
 const MOST_CLIPS = 10_000;
+const MOST_PAGES = 5;
 
 const bus = new EventTarget();
 
 /** In the order the service gives; null until it has answered once. */
 let machines = null;
 
-/** Model files that cannot be used, and why. */
-let broken = {};
+/** The number of the last change that is known. */
+let last = 0;
 
-/** Machine id to its clips, oldest first and without holes, and how to get older ones. */
+/** Who looks at the page: {name, role, needs_token}. */
+let person = { name: "", role: "viewer", needs_token: false };
+
+/** Machine id to its clips, by time, and how to get older ones. */
 const histories = new Map();
 
-/** Machine id to the loading of its newest clips that was begun last. */
-const catching = new Map();
-
 const alarms = new Map();
-
-/** The machine that is looked at, whose past alarms are shown as well. */
-let watched = null;
-
-const newestMachines = inTurn();
-const newestAlarms = inTurn();
-
-/** For each question about the machines that is under way: those that events told of meanwhile. */
-const toldMeanwhile = new Set();
 
 export function listen(topic, action, signal) {
   bus.addEventListener(topic, (event) => action(event.detail), { signal });
@@ -40,9 +31,16 @@ function tell(topic, detail = null) {
 }
 
 export const allMachines = () => machines;
-export const brokenModels = () => broken;
 export const machine = (id) => machines?.find((each) => each.id === id) ?? null;
+export const titleOf = (id) => machine(id)?.title ?? id;
 export const historyOf = (id) => histories.get(id) ?? null;
+export const whoAmI = () => person;
+
+const ROLES = ["viewer", "operator", "administrator"];
+export const may = (role) => ROLES.indexOf(person.role) >= ROLES.indexOf(role);
+
+/** Whether somebody has yet to do something about an alarm. */
+export const isOpen = (alarm) => alarm.state !== "cleared" || !alarm.acknowledged_at;
 
 /** Newest first, of one machine or all. */
 export function alarmsOf(id = null) {
@@ -51,42 +49,61 @@ export function alarmsOf(id = null) {
     .sort((one, other) => other.id - one.id);
 }
 
-/** Answers may overtake each other: for each question, a test whether no later one was answered. */
-function inTurn() {
-  let asked = 0;
-  let answered = 0;
-  return () => {
-    const turn = (asked += 1);
-    return () => {
-      if (turn < answered) return false;
-      answered = turn;
-      return true;
-    };
-  };
+/** Everything from the start: machines and open alarms. */
+export async function loadAll() {
+  person = await get(paths.session());
+  const [listed, open] = await Promise.all([get(paths.machines()), get(paths.alarms(), { open: true })]);
+  machines = listed.machines;
+  last = listed.last;
+  alarms.clear();
+  for (const alarm of open.alarms) alarms.set(alarm.id, alarm);
+  tell("machines");
+  tell("alarms");
 }
 
+/** What has changed since the last question. */
+export async function askChanges() {
+  for (let page = 0; page < MOST_PAGES; page += 1) {
+    const changes = await get(paths.changes(), { after: last });
+    // Smaller numbers than before are those of another database.
+    if (changes.last < last) return startAnew();
+    last = changes.last;
+    apply(changes);
+    if (!changes.more) return null;
+  }
+  return startAnew();
+}
+
+async function startAnew() {
+  const shown = [...histories.keys()];
+  histories.clear();
+  await loadAll();
+  for (const id of shown) await catchUp(id);
+}
+
+function apply(changes) {
+  for (const clip of changes.clips) addClip(clip);
+  const isNew = changes.alarms.filter((alarm) => !alarms.has(alarm.id));
+  for (const alarm of changes.alarms) alarms.set(alarm.id, alarm);
+  for (const changed of changes.machines) {
+    const at = machines.findIndex((each) => each.id === changed.id);
+    if (at < 0) machines.push(changed);
+    else machines[at] = changed;
+  }
+  if (changes.machines.length) tell("machines");
+  if (changes.alarms.length) tell("alarms");
+  for (const alarm of isNew) if (isOpen(alarm)) tell("alarm", alarm);
+}
+
+/** Statuses change with time as well, and models without any clip. */
 export async function refreshMachines() {
-  const isNewest = newestMachines();
-  const told = new Map();
-  toldMeanwhile.add(told);
-  const answer = await get(paths.machines()).finally(() => toldMeanwhile.delete(told));
-  if (!isNewest()) return;
-  machines = answer.machines.map((each) => told.get(each.id) ?? each);
-  broken = answer.problems ?? {};
+  machines = (await get(paths.machines())).machines;
   tell("machines");
 }
 
-/** The open alarms of all machines, and the latest of one, open or not. */
-export async function refreshAlarms(id = null) {
-  watched = id;
-  const isNewest = newestAlarms();
-  const asked = [get(paths.alarms(), { open: true })];
-  if (id !== null) asked.push(get(paths.alarms(), { machine: id }));
-  const found = (await Promise.all(asked)).flatMap((answer) => answer.alarms);
-  if (!isNewest()) return;
-  const unsaved = [...alarms.values()].filter((alarm) => alarm.saving);
-  alarms.clear();
-  for (const alarm of [...found, ...unsaved]) alarms.set(alarm.id, alarm);
+/** The latest alarms of one machine, cleared or not. */
+export async function loadAlarms(id) {
+  for (const alarm of (await get(paths.alarms(), { machine: id })).alarms) alarms.set(alarm.id, alarm);
   tell("alarms");
 }
 
@@ -95,57 +112,24 @@ export function setAlarm(alarm) {
   tell("alarms");
 }
 
-/** Load the newest clips of a machine, back to those that are known already. */
+/** Load the newest clips of a machine, once; later ones come with the changes. */
 export function catchUp(id, limit = PAGE) {
-  // One after the other: two that both begin without a history would each start a new one, and
-  // the later answer would throw away what was loaded since the earlier.
-  const before = catching.get(id) ?? Promise.resolve();
-  const caught = before.catch(() => {}).then(() => loadNewest(id, limit));
-  catching.set(id, caught);
-  return caught;
-}
-
-async function loadNewest(id, limit) {
-  let history = histories.get(id) ?? emptyHistory();
-  histories.set(id, history);
-  const sure = history.sure ?? history.clips.at(-1)?.id ?? null;
-  const before = new Set(history.known.keys());
-  const fresh = [];
-  let cursor = null;
-  do {
-    const page = await get(paths.history(id), { limit, before: cursor });
-    fresh.push(...page.clips);
-    cursor = page.next;
-  } while (sure !== null && cursor !== null && fresh.at(-1).id > sure && fresh.length < MOST_CLIPS);
-  const met = fresh.find((clip) => clip.id === sure);
-  // Another clip under a known number is another database: nothing of the old one is kept.
-  const meets = met && met.received_at === history.known.get(sure)?.received_at;
-  // Clips that arrived meanwhile may be newer than the answer.
-  fresh.push(...history.clips.filter((clip) => !before.has(clip.id)));
-  if (!meets) history = emptyHistory(cursor);
-  history.sure = null;
-  history.loaded = true;
-  histories.set(id, history);
-  insert(history, fresh);
-  tell("history", id);
-}
-
-function emptyHistory(cursor = null) {
-  return { clips: [], known: new Map(), loaded: false, cursor, complete: cursor === null, sure: null, wanted: Infinity, loading: false };
-}
-
-/** From now on clips may be missed: the next `catchUp` starts where the histories are whole. */
-export function expectGaps() {
-  for (const history of histories.values()) history.sure ??= history.clips.at(-1)?.id ?? null;
-}
-
-/** Catch up with every history that is behind what the machine's summary tells. */
-export async function mendGaps() {
-  for (const [id, history] of histories) {
-    const newest = history.clips.at(-1)?.id ?? 0;
-    const behind = !history.loaded || history.sure !== null || (machine(id)?.last?.id ?? 0) > newest;
-    if (behind) await catchUp(id, Math.min(PAGE, Math.max(50, history.clips.length)));
+  if (!histories.has(id)) {
+    const history = { clips: [], known: new Map(), loaded: false, cursor: null, complete: false, oldest: Infinity, wanted: Infinity, loading: false };
+    histories.set(id, history);
+    history.first = loadFirst(id, history, limit);
+    history.first.catch(() => histories.get(id) === history && histories.delete(id));
   }
+  return histories.get(id).first;
+}
+
+async function loadFirst(id, history, limit) {
+  const page = await get(paths.history(id), { limit });
+  history.loaded = true;
+  history.cursor = page.next;
+  history.complete = page.next === null;
+  insert(history, page.clips);
+  tell("history", id);
 }
 
 /** Load older clips until `from` (milliseconds) is reached, the beginning, or the limit. */
@@ -155,8 +139,7 @@ export async function reachBack(id, from) {
   if (history.loading) return;
   history.loading = true;
   try {
-    while (!history.complete && history.clips.length < MOST_CLIPS
-           && history.clips[0].time > history.wanted) {
+    while (!history.complete && history.clips.length < MOST_CLIPS && history.oldest > history.wanted) {
       const page = await get(paths.history(id), { limit: PAGE, before: history.cursor });
       history.cursor = page.next;
       history.complete = page.next === null;
@@ -168,59 +151,44 @@ export async function reachBack(id, from) {
   }
 }
 
+/** Clips by the time of recording: those that arrive late take their own place. */
 function insert(history, found) {
-  let sorted = true;
   for (const clip of found) {
-    // Milliseconds; they need not follow the order of arrival: clocks are set back.
-    clip.time = Date.parse(clip.received_at);
-    if (!history.known.has(clip.id)) {
+    clip.at = Date.parse(clip.time);
+    const known = history.known.get(clip.id);
+    if (known) Object.assign(known, clip);
+    else {
       history.clips.push(clip);
-      sorted = false;
+      history.known.set(clip.id, clip);
     }
-    history.known.set(clip.id, clip);
   }
-  if (!sorted) history.clips.sort((one, other) => one.id - other.id);
+  history.clips.sort((one, other) => one.at - other.at || one.id - other.id);
+  // The oldest that arrived: a clip may have been recorded long before those around it.
+  for (const clip of found) history.oldest = Math.min(history.oldest, Date.parse(clip.received_at));
 }
 
-/** A clip that has just been judged, told by the service or by an upload's answer. */
-export function addClip(id, clip) {
-  const history = histories.get(id);
-  const summary = machine(id);
-  if (summary && (summary.last?.id ?? -1) < clip.id) {
-    summary.last = clip;
-    tell("machines");
-  }
+/** A clip that has just been judged or changed. */
+export function addClip(clip) {
+  const history = histories.get(clip.machine);
   if (!history) return;
-  if (history.known.has(clip.id)) Object.assign(history.known.get(clip.id), clip);
-  else insert(history, [clip]);
-  if (history.clips.length > 1.2 * MOST_CLIPS) {
-    for (const old of history.clips.splice(0, history.clips.length - MOST_CLIPS)) history.known.delete(old.id);
-    history.cursor = history.clips[0].id;
-    history.complete = false;
-  }
-  tell("history", id);
+  insert(history, [clip]);
+  const tooMany = history.clips.length > 1.2 * MOST_CLIPS ? history.clips.length - MOST_CLIPS : 0;
+  for (const old of history.clips.splice(0, tooMany)) history.known.delete(old.id);
+  tell("history", clip.machine);
+}
+
+/** A clip that somebody deleted. */
+export function dropClip(clip) {
+  const history = histories.get(clip.machine);
+  if (!history?.known.delete(clip.id)) return;
+  history.clips = history.clips.filter((each) => each.id !== clip.id);
+  tell("history", clip.machine);
 }
 
 /** The clip of this id, from memory or from the service. */
 export async function fetchClip(id, machineId) {
   const known = histories.get(machineId)?.known.get(id);
-  return known ?? (await get(paths.clip(id))).clip;
-}
-
-const refreshSoon = coalesced(() => refreshMachines().catch(() => {}), 2000);
-const alarmsSoon = coalesced(() => refreshAlarms(watched).catch(() => {}), 500);
-
-/** What the service tells by itself. */
-export function applyEvent(kind, data) {
-  if (kind === "clip") addClip(data.machine, data);
-  if (kind === "alarm") {
-    alarmsSoon();
-    tell("alarm", data);
-  }
-  if (kind === "machine") for (const told of toldMeanwhile) told.set(data.id, data);
-  if (kind === "machine" && machine(data.id)) {
-    machines[machines.findIndex((each) => each.id === data.id)] = data;
-    tell("machines");
-  }
-  if (kind === "model") refreshSoon();
+  if (known) return known;
+  const { clip } = await get(paths.clip(id));
+  return { ...clip, at: Date.parse(clip.time) };
 }

@@ -3,8 +3,8 @@
 import { upload } from "./api.js";
 import { announce, h, icon, put } from "./dom.js";
 import { currentRoute, goTo, linkTo } from "./route.js";
-import { addClip, allMachines, machine as machineOf } from "./state.js";
-import { decision, fileName, megabytes, scoreText, thresholdText } from "./words.js";
+import { addClip, allMachines, may, titleOf } from "./state.js";
+import { decision, fileName, megabytes, stateWord, verdictWords } from "./words.js";
 
 const MOST_TRIES = 5;
 const LONGEST_WAIT = 30;
@@ -26,7 +26,7 @@ export function startUploads() {
     if (!carriesFiles(event)) return;
     depth += 1;
     const id = currentRoute().machine;
-    zone.firstElementChild.textContent = id ? `Drop recordings of ${machineOf(id)?.machine ?? id}` : "Drop recordings";
+    zone.firstElementChild.textContent = id ? `Drop recordings of ${titleOf(id)}` : "Drop recordings";
     zone.hidden = false;
   });
   addEventListener("dragleave", (event) => {
@@ -43,38 +43,40 @@ export function startUploads() {
   });
 }
 
-/** Send files to the machine that is looked at, or ask which. */
+/** Ask which machine it is and whether to record it, and send the files. */
 async function accept(files, dropped = null) {
-  if (!files.length) return;
   const machines = allMachines() ?? [];
-  const id = dropped ?? currentRoute().machine ?? (machines.length === 1 ? machines[0].id : await ask(files, machines));
-  if (!id) return;
-  for (const file of files) queue.push(createTask(file, id));
+  if (!files.length || !machines.length || !may("operator")) return;
+  const chosen = await ask(files, machines, dropped ?? currentRoute().machine);
+  if (!chosen) return;
+  for (const file of files) queue.push(createTask(file, chosen));
   work();
 }
 
-function ask(files, machines) {
-  if (!machines.length) return null;
+function ask(files, machines, guess) {
   return new Promise((resolve) => {
-    const choice = h("select", { id: "upload-machine" }, machines.map((each) => h("option", { value: each.id }, each.machine)));
+    const choice = h("select", { id: "upload-machine" }, machines.map((each) => h("option", { value: each.id, selected: each.id === guess }, each.title)));
+    const record = h("input", { type: "checkbox", id: "upload-record" });
     const dialog = h("dialog", { class: "dialog", "aria-labelledby": "upload-title" },
       h("form", { method: "dialog" },
-        h("h2", { id: "upload-title" }, "Which machine is it?"),
+        h("h2", { id: "upload-title" }, "Judge a recording"),
         h("p", { class: "muted" }, files.length === 1 ? files[0].name : `${files.length} recordings`),
         h("label", { for: "upload-machine" }, "Machine"), choice,
+        h("label", { class: "check", for: "upload-record" }, record, "Record it: store it and let it count for alarms"),
+        h("p", { class: "muted" }, "Otherwise it is only a trial: nothing is stored."),
         h("div", { class: "actions" },
           h("button", { type: "button", class: "button", onclick: () => dialog.close() }, "Cancel"),
-          h("button", { type: "submit", class: "button primary", value: "go" }, "Score"))));
+          h("button", { type: "submit", class: "button primary", value: "go" }, "Judge"))));
     dialog.addEventListener("close", () => {
       dialog.remove();
-      resolve(dialog.returnValue === "go" ? choice.value : null);
+      resolve(dialog.returnValue === "go" ? { id: choice.value, record: record.checked } : null);
     });
     document.body.append(dialog);
     dialog.showModal();
   });
 }
 
-function createTask(file, id) {
+function createTask(file, { id, record }) {
   const bar = h("progress", { max: "1", value: "0", "aria-label": `Sending ${file.name}` });
   const text = h("div", { class: "upload-text" }, "Waiting\u2026");
   const node = h("li", { class: "upload" }, fileName(file.name, { class: "upload-name" }), text, bar);
@@ -83,7 +85,7 @@ function createTask(file, id) {
   while (list.children.length > MOST_SHOWN) list.lastElementChild.remove();
   // Tried again after an answer that was lost, it is still the same clip.
   const key = [...crypto.getRandomValues(new Uint32Array(4))].map((word) => word.toString(36)).join("-");
-  return { file, id, key, node, bar, text, tries: 0 };
+  return { file, id, key, record, node, bar, text, tries: 0 };
 }
 
 /** The box in the corner, made when there is something to tell. */
@@ -112,16 +114,17 @@ async function send(task) {
   for (;;) {
     put(text, `Sending ${megabytes(file.size)}\u2026`);
     try {
-      const clip = await upload(id, file, task.key, (share) => {
+      const clip = await upload(id, file, task, (share) => {
         bar.value = share;
         if (share === 1) {
           bar.removeAttribute("value");
-          put(text, "Scoring\u2026");
+          put(text, "Judging\u2026");
         }
       });
-      addClip(id, clip);
       succeed(task, clip);
-      // Whoever sends a single clip to the machine they look at wants to see that clip.
+      if (!task.record) return;
+      addClip(clip);
+      // Whoever sends a single recording of the machine they look at wants to see it.
       if (!queue.length && currentRoute().machine === id) goTo({ machine: id, clip: clip.id, range: currentRoute().range });
       return;
     } catch (error) {
@@ -138,21 +141,16 @@ async function send(task) {
 function succeed(task, clip) {
   task.bar.hidden = true;
   put(task.text, decision(clip),
-    h("span", {}, `${scoreText(clip.score, clip.threshold)}, threshold ${thresholdText(clip.threshold)}`),
-    h("a", { href: linkTo({ machine: task.id, clip: clip.id }) }, "Show", h("span", { class: "hidden" }, ` ${task.file.name}`)));
-  announce(`${task.file.name}: ${clip.alarm ? "anomalous" : "normal"}, score ${scoreText(clip.score, clip.threshold)}.`);
+    h("p", {}, verdictWords(clip), task.record ? "" : " Only a trial: it is not stored."),
+    task.record && h("a", { href: linkTo({ machine: task.id, clip: clip.id }) }, "Show", h("span", { class: "hidden" }, ` ${task.file.name}`)));
+  announce(`${task.file.name}: ${stateWord(clip)}.`);
 }
 
 function fail(task, error) {
   task.bar.hidden = true;
-  put(task.text, h("p", { class: "problem", role: "alert" }, error.message), !error.final && h("button", {
-    type: "button", class: "button",
-    onclick: () => {
-      task.tries = 0;
-      queue.push(task);
-      work();
-    },
-  }, "Try again"));
+  const again = () => { task.tries = 0; queue.push(task); work(); };
+  put(task.text, h("p", { class: "problem", role: "alert" }, error.message),
+    !error.final && h("button", { type: "button", class: "button", onclick: again }, "Try again"));
 }
 
 async function countDown(task, error) {

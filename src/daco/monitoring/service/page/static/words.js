@@ -6,64 +6,104 @@ const TAIL = 13;
 const MINUTE = 60, HOUR = 3600, DAY = 86400;
 
 export const STATUS = {
-  alarm: { word: "Alarm", help: "an alarm is open", rank: 0 },
-  stale: { word: "Calibration stale", help: "the clips no longer fit the calibration", rank: 1 },
-  silent: { word: "No data", help: "no clip has arrived lately", rank: 2 },
-  ok: { word: "OK", help: "no open alarm", rank: 3 },
+  alarm: { word: "Alarm", help: "an alarm is open", many: "in alarm", icon: "alarm" },
+  problem: { word: "Needs attention", help: "daco cannot do its work for this machine", many: "that need attention", icon: "stale" },
+  stale: { word: "Limit out of date", help: "the alarm limit is out of date", many: "with an alarm limit that is out of date", icon: "stale" },
+  silent: { word: "No recordings", help: "nothing was recorded lately", many: "without recordings", icon: "silent" },
+  shelved: { word: "Shelved", help: "its alarms are shelved for a while", many: "shelved", icon: "silent" },
+  "out of service": { word: "Out of service", help: "judged and stored, without alarms and messages", many: "out of service", icon: "silent" },
+  off: { word: "Off", help: "the machine is off, which is normal here", many: "off", icon: "silent" },
+  ok: { word: "OK", help: "no open alarm", many: "OK", icon: "ok" },
 };
+export const STATUSES = Object.keys(STATUS);
 
 /** Icon and word of a machine's status; colour only adds to them. */
 export function statusChip(status) {
-  const { word, help } = STATUS[status] ?? { word: status, help: "" };
-  return h("span", { class: `chip chip-${status}`, title: help },
-    icon(status in STATUS ? status : "silent"), word);
+  const { word, help, icon: picture } = STATUS[status] ?? { word: status, help: "", icon: "silent" };
+  return h("span", { class: `chip chip-${picture}`, title: help }, icon(picture), word);
 }
+
+/** What each kind of alarm is called. */
+export const KINDS = {
+  fault: "Sounds different from a healthy machine",
+  "out of range": "Loudness that no healthy recording has",
+  off: "The machine is off",
+  "recorder fault": "The recorder or microphone is faulty",
+  "no recordings": "No recordings arrive",
+  daco: "daco itself needs attention",
+  trend: "Slow change, still within its limit",
+};
 
 const SHAPES = { normal: "dot", anomalous: "triangle" };
 
-/** Whether the score decides on a clip. */
+/** Whether the sound decides on a clip. */
 export const isJudged = (clip) => clip.state in SHAPES;
 
 /** The shape of a clip's state, as in the chart. */
 export const shape = (clip) => h("span", { class: SHAPES[clip.state] ?? "square", "aria-hidden": "true" });
 
+const STATES = { normal: "healthy", anomalous: "sounds different", off: "off", "out of range": "other loudness", "recorder fault": "faulty recording" };
+export const stateWord = (clip) => STATES[clip.state] ?? clip.state;
+
 /** The state of a clip. */
 export function decision(clip) {
-  return h("span", { class: clip.alarm ? "decision anomalous" : "decision" }, shape(clip), clip.state);
+  return h("span", { class: clip.anomalous ? "decision anomalous" : "decision" }, shape(clip), stateWord(clip));
 }
 
-/** The thresholds of a model by domain, or one where they are the same. */
-export function thresholdsText(thresholds) {
-  const parts = Object.entries(thresholds).map(([name, value]) => [name, thresholdText(value)]);
-  const same = parts.every(([, text]) => text === parts[0][1]);
-  return same ? parts[0][1] : parts.map(([name, text]) => `${name} ${text}`).join(", ");
+/** The oddness of a clip; one that is within the limit never reads as one beyond it. */
+export function oddnessText(clip) {
+  if (!isJudged(clip)) return "\u2013";
+  const text = clip.oddness >= 9.95 ? clip.oddness.toFixed(0) : clip.oddness.toFixed(1);
+  if (clip.anomalous !== Number(text) > 1) return clip.anomalous ? "just above 1" : "just below 1";
+  return text;
 }
 
-/** Three significant digits of the machine's scale, so that scores line up in columns. */
-export function scoreText(score, threshold) {
-  if (!Number.isFinite(score)) return "not a number";
-  const digits = digitsFor(threshold);
-  for (let more = digits; more <= 8; more += 1) {
-    // Two scores on either side of the threshold must not read the same.
-    if (score === threshold || score.toFixed(more) !== threshold.toFixed(more)) {
-      return minus(score.toFixed(more));
-    }
-  }
-  return minus(score.toPrecision(9));
+/** How rare such a sound is, as a person would say it. */
+export function rarity({ one_in: n, extrapolated, anomalous }) {
+  if (extrapolated) return `Fewer than 1 in ${round(n)} healthy recordings sound like this.`;
+  if (n < 2 && !anomalous) return "Most healthy recordings sound like this.";
+  return `1 in ${round(n)} healthy recordings sounds like this.`;
 }
 
-export function thresholdText(threshold) {
-  return minus(threshold.toFixed(digitsFor(threshold)));
+function round(n) {
+  const step = n < 30 ? 1 : 10 ** (Math.floor(Math.log10(n)) - 1);
+  return (Math.round(n / step) * step).toLocaleString("en");
 }
 
-function digitsFor(threshold) {
-  const size = Math.abs(threshold);
-  return size > 0 ? Math.min(8, Math.max(0, 2 - Math.floor(Math.log10(size)))) : 3;
+const NOT_JUDGED = {
+  off: "The machine is off: much quieter than in every healthy recording. The sound was not judged.",
+  "out of range": "No healthy recording has this loudness: the surroundings or the microphone changed, or this is another machine. The sound was not judged.",
+  "recorder fault": "The recording is faulty, so the sound was not judged. Look at the recorder and the microphone.",
+};
+
+/** The verdict on a clip in one or two sentences. */
+export function verdictWords(clip) {
+  if (clip.state === "normal") return `Sounds like the healthy machine. ${rarity(clip)}`;
+  if (clip.state === "anomalous") return `Sounds different from the healthy machine. ${rarity(clip)}`;
+  return NOT_JUDGED[clip.state] ?? "The sound was not judged.";
 }
 
-export function minus(text) {
-  return text.replace("-", "\u2212");
+const REMARKS = {
+  silent: "The recording is silent: the microphone may be off, unplugged or far away.",
+  clipped: "The recording is too loud for the microphone. Lower its gain: distortion can sound like a fault.",
+  short: "The recording is much shorter than the healthy ones, so the result is less certain.",
+  long: "The recording is much longer than the healthy ones and may hide a brief fault. Send it in parts.",
+  rate: "The recorder uses another sample rate than for the healthy recordings. Set it up as before.",
+  score: "By its sound alone it would count as different as well. A fault may be the cause.",
+  far: "It is unlike every healthy recording: a fault, another machine or microphone, or an operating condition that daco does not know.",
+};
+
+/** What else to know about a clip; nothing that speaks against its verdict. */
+export function remarks(clip) {
+  const codes = clip.reasons.map((text) => text.split(":", 1)[0]);
+  return codes.filter((code) => code in REMARKS && (code !== "far" || clip.anomalous) && (code !== "score" || !isJudged(clip)))
+    .map((code) => REMARKS[code]);
 }
+
+export const answerWord = (answer) => `a ${answer}`;
+
+/** What a list says of a clip: what somebody answered, or that its sound was not judged. */
+export const tagOf = (clip) => (clip.answer ? clip.answer : isJudged(clip) ? null : stateWord(clip));
 
 export function percent(share, digits = 0) {
   return `${(100 * share).toFixed(digits)}\u202f%`;
@@ -73,51 +113,11 @@ export function count(n, one, many = `${one}s`) {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }
 
-/** Counts of clips: `30 of 1,439 anomalous (2.1 %)`. */
+/** `30 of 1,439 recordings sound different (2.1 %)`. */
 export function anomalousOf({ clips, anomalous }) {
-  const some = `${anomalous.toLocaleString("en")} of ${clips.toLocaleString("en")} anomalous`;
-  return anomalous ? `${some} (${percent(anomalous / clips, 1)})` : some;
+  if (!anomalous) return `${count(clips, "recording")}, all as healthy`;
+  return `${anomalous.toLocaleString("en")} of ${count(clips, "recording")} sound different (${percent(anomalous / clips, 1)})`;
 }
-
-/** The p-value as a person would say it; below the supported rate it is only a limit. */
-export function oddness({ p_value: p, extrapolated, supported_rate: least }) {
-  if (extrapolated) {
-    return `Odder than every known normal clip: at most about 1 in ${round(1 / least)} would sound this odd.`;
-  }
-  if (p >= 0.95) return "Very ordinary: nearly every normal clip sounds odder.";
-  if (p >= 0.25) return `Ordinary: about ${Math.round(10 * p)} in 10 normal clips sound at least this odd.`;
-  return `About 1 in ${round(1 / p)} normal clips sounds this odd.`;
-}
-
-function round(n) {
-  const step = n < 30 ? 1 : 10 ** (Math.floor(Math.log10(n)) - 1);
-  return (Math.round(n / step) * step).toLocaleString("en");
-}
-
-const REASONS = {
-  silent: ["Silent", "The microphone may be off, unplugged or far away. The score means little."],
-  clipped: ["Clipped", "The recording is too loud for the microphone. Lower its gain, because distortion can look like a fault."],
-  short: ["Short", "The clip is much shorter than the normal clips, so the score is less certain."],
-  long: ["Long", "The clip is much longer than the normal clips and may hide a brief fault. Send it in parts."],
-  rate: ["Other sample rate", "The clip has another sample rate than the normal clips. Set up the recorder as before."],
-  off: ["Off", "The clip is much quieter than every normal clip in all bands. The machine is off, or the microphone is far away."],
-  range: ["Out of range", "No normal clip has this level. The loudness or the surroundings changed, or this is another machine. The clip is not judged."],
-  score: ["Anomalous as well", "By the score alone the clip would be anomalous. A fault may be the cause."],
-  views: ["Views of the sound", "How unusual the clip is in each of them."],
-  far: ["Far from all normals", "The clip is unlike all normals. Possible causes are a fault, another machine or microphone, or a new operating condition."],
-};
-
-/** A reason code and its figures, explained. */
-export function reason(text) {
-  const at = text.indexOf(":");
-  const code = at < 0 ? text : text.slice(0, at);
-  const figures = at < 0 ? "" : text.slice(at + 1).trim();
-  const [title, words] = REASONS[code] ?? [code, ""];
-  return { code, title, words, figures: figures.replace(/(?<!\w)-(?=\d)/g, "\u2212") };
-}
-
-/** What a list says of a clip: what somebody answered, or the first reason to mistrust its score. */
-export const tagOf = (clip) => clip.answer ?? clip.reasons.map((each) => reason(each).code).find((code) => code !== "views");
 
 /** A file's name that loses its middle where room is short: names of clips differ at their ends. */
 export function fileName(path, attributes = {}) {
@@ -174,7 +174,8 @@ export function when(iso) {
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
   if (seconds < 100) return `${seconds.toFixed(1)} s`;
-  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1).replace(".0", "")} h`;
 }
 
 export function megabytes(bytes) {

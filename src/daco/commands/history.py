@@ -1,0 +1,56 @@
+"""``daco history``: the database of a plant: counts, backup, restore, old recordings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from daco.commands.console import Output, new_table
+from daco.commands.options import argument, flag, option
+from daco.errors import InputError
+from daco.text import quantity
+
+
+def history(
+    plant: Annotated[Path, argument("Use this daco.toml, or the one in this folder.")] = Path("."),
+    backup: Annotated[
+        Path | None, option("Write a copy of the database to this file, also while it is in use.")
+    ] = None,
+    restore: Annotated[
+        Path | None, option("Replace the database by this copy. Stop the monitor before.")
+    ] = None,
+    prune: Annotated[
+        bool, flag("--prune", "Delete recordings older than daco.toml keeps them, even most.")
+    ] = False,
+) -> None:
+    """Show how many recordings a plant has judged, and save, restore or shorten its history.
+
+    The monitor deletes old recordings on its own. It refuses to delete most of them at once, since
+    a wrong clock would have the same effect. If that is what you want, --prune does it.
+    """
+    from sqlalchemy.engine import make_url
+
+    from daco.monitoring.config import PlantConfig
+    from daco.monitoring.store import Store, retention
+
+    console = Output()
+    config = PlantConfig.load(plant)
+    if restore is not None:
+        url = make_url(config.service.database)
+        if url.get_backend_name() != "sqlite" or not url.database:
+            raise InputError("A PostgreSQL database is restored with psql.")
+        retention.restore(restore, Path(url.database))
+        console.write(f"Restored from {restore}.", wrap=False)
+    with Store.open(config.service.database, create=False) as store:
+        if backup is not None:
+            retention.backup(store.database, backup)
+            console.write(f"{backup}: copied.", wrap=False)
+        if prune:
+            removal = retention.prune(store.database, config.keep_of, force=True)
+            console.write(f"Deleted {quantity(removal.clips, 'recording')}.")
+        table = new_table(["machine"], ["recordings", "anomalous", "open alarms"])
+        for each in store.machines_summary():
+            table.add_row(
+                each.machine, f"{each.clips:,}", f"{each.anomalous:,}", f"{each.open_alarms}"
+            )
+        console.print(table)

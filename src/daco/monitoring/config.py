@@ -1,0 +1,246 @@
+"""The configuration of a plant: ``daco.toml``, environment variables and options.
+
+Later layers override earlier ones: defaults, the file, the environment (such as
+``DACO_SERVICE__ADDRESS``), options of a command. Relative paths start at the file's folder.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ByteSize, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from daco.errors import InputError
+from daco.monitoring.layers import absolute, leaves, masked, merge, without_none
+from daco.monitoring.tables import MachineConfig, NotifyConfig, Role, ServiceConfig, Token
+from daco.monitoring.units import duration_text
+from daco.text import suggestion
+
+__all__ = [
+    "MachineConfig",
+    "NotifyConfig",
+    "Origin",
+    "PlantConfig",
+    "Role",
+    "ServiceConfig",
+    "Token",
+]
+
+FILE_NAME = "daco.toml"
+
+_SECRET_KEYS = re.compile(r"secret$|sha256$|urls?$|webhook$|mqtt$|database$|stream$|\.notify$")
+
+
+class Origin(NamedTuple):
+    """A value in force and the layer it comes from."""
+
+    key: str
+    value: str
+    origin: str
+
+
+class PlantConfig(BaseSettings):
+    """Everything that a plant's monitor needs to know.
+
+    Examples
+    --------
+    >>> config = PlantConfig(machine={"fan": {"model": "models/fan.daco", "alarm": "2 of 3"}})
+    >>> config.machine["fan"].name, config.service.port, config.notify.cooldown.total_seconds()
+    ('fan', 8477, 1800.0)
+    """
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        env_prefix="DACO_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        validate_default=True,
+    )
+
+    service: ServiceConfig = Field(default_factory=ServiceConfig)
+    notify: NotifyConfig = Field(default_factory=NotifyConfig)
+    machine: dict[str, MachineConfig] = {}
+    _origins: dict[str, str] = {}
+    _file: Path | None = None
+
+    @classmethod
+    def settings_customise_sources(cls, *_: Any, **sources: Any) -> Any:
+        """Only arguments: `load` reads the file and the environment."""
+        return (sources["init_settings"],)
+
+    @field_validator("machine", mode="before")
+    @classmethod
+    def _name_machines(cls, tables: Any) -> Any:
+        if not isinstance(tables, Mapping):
+            return tables
+        return {
+            name: {**table, "id": name} if isinstance(table, Mapping) else table
+            for name, table in tables.items()
+        }
+
+    @classmethod
+    def load(cls, path: Path | None = None, **options: Any) -> PlantConfig:
+        """Read the configuration.
+
+        Parameters
+        ----------
+        path : Path, optional
+            A ``daco.toml``; or a folder that has one, or has models (``*.daco``), each of which is
+            then a machine whose recordings come over HTTP.
+        **options : dict
+            Tables that override all others, such as ``service={"address": "127.0.0.1:0"}``; values
+            that are None are left out. Relative paths in them start at the working directory.
+
+        Raises
+        ------
+        InputError
+            With all mistakes, and the key that was probably meant.
+        """
+        file, origin, tables = _read(path)
+        base = (path if path.is_dir() else path.parent).absolute() if path else Path.cwd()
+        environment = EnvSettingsSource(cls)()
+        _match_machines(environment, tables)
+        layers = {
+            origin: absolute(tables, base),
+            "environment": absolute(environment, base),
+            "option": absolute(without_none(options), Path.cwd()),
+        }
+        merged: dict[str, Any] = {}
+        for layer in layers.values():
+            merged = merge(merged, layer)
+        merged = merge(_computed_defaults(merged, base), merged)
+        try:
+            config = cls(**merged)
+        except ValidationError as error:
+            mistakes = "\n".join(_mistake(each) for each in error.errors())
+            raise InputError(mistakes, path=file) from None
+        for name, layer in layers.items():
+            config._origins.update(dict.fromkeys(leaves(layer), name))
+        config._file = file
+        return config
+
+    def keep_of(self, machine: str) -> timedelta:
+        """Return how long the recordings of a machine are kept."""
+        found = self.machine.get(machine)
+        return self.service.keep if found is None or found.keep is None else found.keep
+
+    @property
+    def file(self) -> Path | None:
+        """The file that was read."""
+        return self._file
+
+    def origins(self) -> list[Origin]:
+        """Return every value in force with its origin; secrets are masked."""
+        return [Origin(key, _shown(key, value), self._origin(key)) for key, value in _values(self)]
+
+    def _origin(self, key: str) -> str:
+        """The layer of a value; a list or a table given as a whole counts for its entries."""
+        while key not in self._origins and "." in key:
+            key = key.rpartition(".")[0]
+        return self._origins.get(key, "default")
+
+
+def _read(path: Path | None) -> tuple[Path | None, str, dict[str, Any]]:
+    """The file that was read, the name of its layer, and its tables."""
+    if path is None:
+        return None, FILE_NAME, {}
+    if path.is_dir() and not (path / FILE_NAME).is_file():
+        models = sorted(path.glob("*.daco"))
+        if not models:
+            raise InputError(
+                f"there is neither a {FILE_NAME} nor a model (*.daco) in this folder. Make both "
+                "from recordings of healthy machines: daco start RECORDINGS.",
+                path=path,
+            )
+        return None, "folder of models", {"machine": {m.stem: {"model": m.name} for m in models}}
+    file = path / FILE_NAME if path.is_dir() else path
+    try:
+        return file, FILE_NAME, tomllib.loads(file.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"this is not valid TOML: {error}.", path=file) from None
+    except FileNotFoundError:
+        raise InputError(
+            "there is no such file. daco start RECORDINGS makes one.", path=file
+        ) from None
+
+
+def _match_machines(environment: dict[str, Any], tables: dict[str, Any]) -> None:
+    """Give machines of the environment, which are in lower case, the names of the file."""
+    machines = tables.get("machine")
+    names = machines if isinstance(machines, Mapping) else ()
+    known = {re.sub(r"\W", "_", name).lower(): name for name in names}
+    if "machine" in environment:
+        machines = environment["machine"].items()
+        environment["machine"] = {known.get(name, name): table for name, table in machines}
+
+
+def _computed_defaults(merged: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Defaults that depend on the folder and on a machine's name."""
+    machines = merged.get("machine")
+    names = machines if isinstance(machines, Mapping) else ()
+    return {
+        "service": {"database": f"sqlite:///{base / 'daco.db'}", "recordings": base / "kept"},
+        "machine": {name: {"model": base / "models" / f"{name}.daco"} for name in names},
+    }
+
+
+def _values(table: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key in type(table).model_fields:
+        value = getattr(table, key)
+        entries = value if isinstance(value, dict) else {}
+        if isinstance(value, BaseModel):
+            yield from _values(value, f"{prefix}{key}.")
+        elif key != "id" and not entries:
+            yield prefix + key, value
+        for name, entry in entries.items():
+            if isinstance(entry, BaseModel):
+                yield from _values(entry, f"{prefix}{key}.{name}.")
+            else:
+                yield f"{prefix}{key}.{name}", entry
+
+
+def _shown(key: str, value: Any) -> str:
+    """A value as the file would have it; addresses and secrets without their secrets."""
+    if value is None or value in ((), {}):
+        return "-"
+    if isinstance(value, timedelta):
+        return duration_text(value)
+    if isinstance(value, ByteSize):
+        return value.human_readable(decimal=True, separator=" ").replace(".0 ", " ")
+    if isinstance(value, SecretStr):
+        return "(secret)"
+    if isinstance(value, tuple):
+        return ", ".join(masked(str(each)) for each in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return masked(str(value)) if _SECRET_KEYS.search(key) else str(value)
+
+
+def _mistake(mistake: Any) -> str:
+    """A mistake in the file's own words."""
+    *where, key = map(str, mistake["loc"])
+    table = f"[{'.'.join(where)}] " if where else ""
+    if mistake["type"] == "extra_forbidden":
+        known = _keys(where)
+        return f"{table}{key} is not a known key.{suggestion(key, known)}"
+    if "ctx" in mistake and "error" in mistake["ctx"]:
+        return f"{table}{key}: {str(mistake['ctx']['error']).rstrip('.')}."
+    if mistake["type"] in ("model_type", "dict_type"):
+        return f"{table}{key} must be a table: [{'.'.join([*where, key])}]."
+    got = "" if mistake["type"] == "missing" else f" Got {masked(str(mistake['input']))!r}."
+    return f"{table}{key}: {mistake['msg']}.{got}"
+
+
+def _keys(where: list[str]) -> list[str]:
+    """The keys of a table."""
+    tables: dict[str, type[BaseModel]] = {"service": ServiceConfig, "notify": NotifyConfig}
+    tables["machine"] = MachineConfig
+    table = Token if "tokens" in where else tables.get(where[0] if where else "", PlantConfig)
+    return [key for key in table.model_fields if key != "id"]

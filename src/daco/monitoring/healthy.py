@@ -1,0 +1,286 @@
+"""What a machine's healthy recordings sound like, and how far a recording is outside of it.
+
+A feature is compared with the upper (or lower) end of what healthy recordings have. How far healthy
+recordings themselves lie outside of the others is known by leaving each out, and sets the limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daco.errors import InputError, NotEnoughClipsError
+from daco.monitoring.sound_features import SoundFeatures, sound_features
+from daco.validation import Float32s, Indices
+
+LEAST_RECORDINGS = 5
+MOST_RECORDINGS = 256
+"""Healthy recordings of one condition that a profile should have; more add nothing but time."""
+
+LEAST_OF_CONDITION = 20  # with fewer, a recording is compared with those of all conditions
+NEAREST = 8
+UPPER_SHARE = 0.98  # of the healthy recordings are below the upper end
+FALSE_FINDINGS = 0.05  # share of healthy recordings that may have any finding
+OTHER_SESSION = 1.15  # recordings of another day are this much further outside
+LEAST_TONE = 7.0  # decibels by which a tone stands out that can be missing
+
+LEAST_EXCESS = {
+    "louder": 4.5,
+    "quieter": 8.0,
+    "tone": 8.5,
+    "missing tone": 7.5,
+    "harmonics": 5.5,
+    "missing harmonics": 5.0,
+    "repetition": 9.5,
+    "event": 10.0,
+    "overall": 7.5,
+}
+"""Comparisons, and the decibels outside the healthy range that each must at least find."""
+
+_FEATURES = (
+    "overall",
+    "levels",
+    "tones",
+    "tone_hz",
+    "harmonics",
+    "harmonics_hz",
+    "repetition",
+    "events",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class HealthyProfile:
+    """Features of a machine's healthy recordings, a row each (`SoundFeatures` says which).
+
+    Build it with `from_recordings`; `to_arrays` and `from_arrays` store it.
+
+    Examples
+    --------
+    >>> waves = np.random.default_rng(0).normal(size=(8, 32000))
+    >>> profile = HealthyProfile.from_recordings(waves, 16000)
+    >>> copy = HealthyProfile.from_arrays(profile.to_arrays())
+    >>> len(copy.conditions), copy.sample_rate, copy.levels.shape
+    (8, 16000, (8, 21))
+    """
+
+    sample_rate: int
+    conditions: NDArray[np.str_]
+    overall: Float32s
+    levels: Float32s
+    tones: Float32s
+    tone_hz: Float32s
+    harmonics: Float32s
+    harmonics_hz: Float32s
+    repetition: Float32s
+    events: Float32s
+    _references: dict[str | None, Reference] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def from_recordings(
+        cls,
+        recordings: Iterable[NDArray[Any]],
+        sample_rate: int,
+        conditions: Sequence[str] | None = None,
+    ) -> HealthyProfile:
+        """Make a profile of waveforms, read one after another, and their operating conditions."""
+        rows = [sound_features(wave, sample_rate) for wave in recordings]
+        if len(rows) < LEAST_RECORDINGS:
+            raise NotEnoughClipsError(
+                f"Findings need at least {LEAST_RECORDINGS} healthy recordings. Got {len(rows)}."
+            )
+        names = [""] * len(rows) if conditions is None else list(conditions)
+        if len(names) != len(rows):
+            raise InputError(f"Got {len(rows)} recordings and {len(names)} conditions.")
+        arrays = {
+            name: np.array([getattr(row, name) for row in rows], np.float32) for name in _FEATURES
+        }
+        return cls(int(sample_rate), np.array(names, np.str_), **arrays)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return plain arrays: half precision for decibels, text as UTF-8 with zeros between."""
+        arrays = {name: getattr(self, name) for name in _FEATURES}
+        arrays = {
+            name: value if name.endswith("_hz") else value.astype(np.float16)
+            for name, value in arrays.items()
+        }
+        text = "\0".join(self.conditions).encode()
+        rate = np.array([self.sample_rate], np.int32)
+        return {"sample_rate": rate, "conditions": np.frombuffer(text, np.uint8), **arrays}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> HealthyProfile:
+        """Make the profile of arrays that `to_arrays` returned."""
+        names = np.array(arrays["conditions"].tobytes().decode().split("\0"), np.str_)
+        features = {name: np.asarray(arrays[name], np.float32) for name in _FEATURES}
+        return cls(int(arrays["sample_rate"][0]), names, **features)
+
+    def reference(self, condition: str | None = None) -> Reference:
+        """Return what is usual in a condition, or in all if it is unknown or has few rows."""
+        rows = np.flatnonzero(self.conditions == condition)
+        if len(rows) < LEAST_OF_CONDITION:
+            condition, rows = None, np.arange(len(self.conditions))
+        if condition not in self._references:
+            self._references[condition] = Reference(self, rows)
+        return self._references[condition]
+
+
+def evenly_chosen(conditions: Sequence[str], most: int = MOST_RECORDINGS) -> Indices:
+    """Rows of at most `most` recordings of each condition, evenly spaced: enough for a profile.
+
+    >>> evenly_chosen(["low"] * 6 + ["high"] * 2, most=3).tolist()
+    [0, 2, 5, 6, 7]
+    """
+    names = np.asarray(conditions)
+    chosen = []
+    for name in np.unique(names):
+        rows = np.flatnonzero(names == name)
+        places = np.linspace(0, len(rows) - 1, min(most, len(rows)))
+        chosen.append(rows[places.astype(np.intp)])
+    return np.sort(np.concatenate(chosen))
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """Rows of a profile to compare a recording with."""
+
+    profile: HealthyProfile
+    rows: Indices
+
+    @cached_property
+    def usual_levels(self) -> Float32s:
+        """Median level of each band."""
+        return np.median(self.profile.levels[self.rows], axis=0)
+
+    def shape(self, levels: Float32s) -> Float32s:
+        """Levels of bands after a change of the overall level that most bands share is removed."""
+        low, high = np.quantile(levels - self.usual_levels, (0.4, 0.6), axis=-1, keepdims=True)
+        return levels - np.maximum(low, 0) - np.minimum(high, 0)
+
+    @cached_property
+    def shapes(self) -> Float32s:
+        """Shapes of all rows."""
+        return self.shape(self.profile.levels[self.rows])
+
+    def nearest(self, levels: Float32s, tones: Float32s, without: int | None = None) -> Indices:
+        """Rows of the profile with the most similar levels and tones, the most similar first.
+
+        Single large differences count little, and the recording `without` not at all.
+        """
+        distance = np.minimum(np.abs(self.shapes - self.shape(levels)), 6).mean(axis=1)
+        distance += np.minimum(np.abs(self.profile.tones[self.rows] - tones), 6).mean(axis=1)
+        if without is not None:
+            distance[without] = np.inf
+        count = min(NEAREST, len(self.rows) - (without is not None))
+        return self.rows[np.argsort(distance, kind="stable")[:count]]
+
+    @cached_property
+    def upper(self) -> dict[str, Float32s]:
+        """Upper ends of the features that a recording may exceed."""
+        profile, rows = self.profile, self.rows
+        return {
+            "louder": _upper(self.shapes),
+            "quieter": _upper(-self.shapes),
+            "tone": _upper(_with_neighbours(profile.tones[rows])),
+            "harmonics": _upper(_with_neighbours(profile.harmonics[rows])),
+            "repetition": _upper(_with_neighbours(profile.repetition[rows])),
+            "event": _upper(profile.events[rows]),
+        }
+
+    def excess(self, sound: SoundFeatures, near: Indices) -> dict[str, Float32s]:
+        """Decibels outside the healthy range, of each feature, by comparison."""
+        profile, upper, shape = self.profile, self.upper, self.shape(sound.levels)
+        overall = profile.overall[self.rows]
+        return {
+            "louder": shape - upper["louder"],
+            "quieter": -shape - upper["quieter"],
+            "tone": sound.tones - upper["tone"],
+            "missing tone": _missing(sound.tones, profile.tones[near], LEAST_TONE),
+            "harmonics": sound.harmonics - upper["harmonics"],
+            "missing harmonics": _missing(sound.harmonics, profile.harmonics[near]),
+            "repetition": sound.repetition - upper["repetition"],
+            "event": sound.events - upper["event"],
+            "overall": np.array(
+                [sound.overall - overall.max(), overall.min() - sound.overall], np.float32
+            ),
+        }
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """The excess from which on each comparison is a finding.
+
+        Healthy recordings are compared with the others. The largest excess of each follows a
+        Gumbel distribution, whose tail gives every comparison its share of false findings.
+        """
+        profile, rows = self.profile, self.rows
+        tones, harmonics = profile.tones[rows], profile.harmonics[rows]
+        repetition, events = profile.repetition[rows], profile.events[rows]
+        overall = profile.overall[rows, None]
+        near = [
+            self.nearest(profile.levels[row], profile.tones[row], without=place)
+            for place, row in enumerate(rows)
+        ]
+        excess: dict[str, Any] = {
+            "louder": self.shapes - _upper_of_others(self.shapes),
+            "quieter": -self.shapes - _upper_of_others(-self.shapes),
+            "tone": tones - _upper_of_others(_with_neighbours(tones)),
+            "missing tone": [
+                _missing(own, profile.tones[others], LEAST_TONE)
+                for own, others in zip(tones, near, strict=True)
+            ],
+            "harmonics": harmonics - _upper_of_others(_with_neighbours(harmonics)),
+            "missing harmonics": [
+                _missing(own, profile.harmonics[others])
+                for own, others in zip(harmonics, near, strict=True)
+            ],
+            "repetition": repetition - _upper_of_others(_with_neighbours(repetition)),
+            "event": events - _upper_of_others(events),
+            "overall": np.abs(overall - np.median(overall)),
+        }
+        share = FALSE_FINDINGS / len(excess)
+        limits = {}
+        for name, values in excess.items():
+            largest = np.reshape(values, (len(rows), -1)).max(axis=1)
+            limits[name] = max(LEAST_EXCESS[name], OTHER_SESSION * _tail(largest, share))
+        return limits
+
+
+def _missing(own: Float32s, near: Float32s, least: float = 0.0) -> Float32s:
+    """By how much a recording lacks what all nearest ones have."""
+    usual = near.min(axis=0)
+    return np.where(usual >= least, usual - _with_neighbours(own), -LEAST_TONE)
+
+
+def _with_neighbours(cells: Float32s) -> Float32s:
+    """The largest of each cell and its neighbours: the speed of a machine is never the same."""
+    from scipy.ndimage import maximum_filter1d
+
+    return maximum_filter1d(cells, 3, axis=-1)
+
+
+def _rank(count: int) -> int:
+    return int(np.ceil(UPPER_SHARE * count)) - 1
+
+
+def _upper(values: Float32s) -> Float32s:
+    """The upper end of each column."""
+    rank = _rank(len(values))
+    return np.partition(values, rank, axis=0)[rank]
+
+
+def _upper_of_others(values: Float32s) -> Float32s:
+    """The upper end of each column without each row."""
+    rank = _rank(len(values) - 1)
+    ordered = np.partition(values, (rank, rank + 1), axis=0)
+    return np.where(values > ordered[rank], ordered[rank], ordered[rank + 1])
+
+
+def _tail(largest: Float32s, share: float) -> float:
+    """What this share of values exceeds, of the Gumbel distribution with their moments."""
+    scale = largest.std(ddof=1) * np.sqrt(6) / np.pi
+    return float(largest.mean() - scale * (np.euler_gamma + np.log(-np.log1p(-share))))

@@ -1,0 +1,218 @@
+"""Judge: scores recordings in guarded worker processes, with limits of time and memory.
+
+Every worker is a `pebble.ProcessPool` of one process: a pool whose idle process was killed is
+broken for good, and a new one takes its place.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from pebble import ProcessExpired, ProcessPool
+
+from daco.detector.verdict import ScoreOptions, Verdict
+from daco.errors import AudioError, DacoError
+from daco.monitoring import worker
+from daco.monitoring.models import ModelInUse
+from daco.monitoring.store.records import BusyError
+from daco.monitoring.worker import Limits, ModelInfo, UnknownModelError
+
+LOAD_SECONDS = 120.0
+"""In which one model must be loaded."""
+
+_ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+log = logging.getLogger("daco.monitoring")
+
+
+class UnusableRecordingError(DacoError):
+    """A recording cannot be used; the message is the reason."""
+
+
+class JudgeTimeoutError(DacoError):
+    """A job took longer than it may."""
+
+
+class WorkerLostError(DacoError):
+    """The workers that did a job have ended."""
+
+
+class Judge:
+    """Hands jobs to a few worker processes; a worker that ends is replaced, its job tried again.
+
+    Parameters
+    ----------
+    workers : int
+        Processes.
+    waiting : int
+        Jobs that may wait for a worker; more are refused with a `BusyError`.
+    seconds : float
+        That one job may wait, and may take.
+    limits : Limits
+        Memory of a job, and the largest recording.
+    weights, device
+        Checkpoints by the names of networks, and where networks compute.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        waiting: int = 16,
+        seconds: float = 20.0,
+        limits: Limits | None = None,
+        weights: Mapping[str, Path] | None = None,
+        device: str = "cpu",
+    ) -> None:
+        for name in _ONE_THREAD:  # workers compute side by side, each in one thread
+            os.environ.setdefault(name, "1")
+        self.size, self.seconds, self.restarts = workers, seconds, 0
+        self._most = workers + waiting
+        self._given = limits or Limits(), dict(weights or {}), device
+        # Threads of this process may hold locks when it is forked: a clean process forks.
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["daco.monitoring.worker"])
+        self._lock = threading.Lock()
+        self._jobs = 0
+        self._closed = False
+        # The worker that was used last is taken first: it has the models.
+        self._idle: queue.LifoQueue[ProcessPool] = queue.LifoQueue()
+        for _ in range(workers):
+            self._idle.put(self._new_pool())
+
+    @property
+    def busy(self) -> int:
+        """Workers that do a job."""
+        return min(self._jobs, self.size)
+
+    @property
+    def queued(self) -> int:
+        """Jobs that wait for a worker."""
+        return max(0, self._jobs - self.size)
+
+    def score(
+        self,
+        model: ModelInUse,
+        recording: bytes | Path,
+        name: str,
+        options: ScoreOptions | None = None,
+    ) -> tuple[Verdict, str]:
+        """The verdict on a recording, and the SHA-256 of its bytes."""
+        args = (recording, name, options or ScoreOptions())
+        try:
+            result: tuple[Verdict, str] = self._with_model(worker.score, model, args)
+            return result
+        except AudioError as error:
+            raise UnusableRecordingError(error.reason) from None
+        except OSError as error:
+            raise UnusableRecordingError(f"cannot be read ({error.strerror or error}).") from None
+        except (BusyError, JudgeTimeoutError, WorkerLostError):
+            raise
+        except Exception:
+            log.exception("%s: %s could not be judged", model.machine, name)
+            raise UnusableRecordingError("it cannot be judged. The log says why.") from None
+
+    def normals(self, model: ModelInUse) -> list[Any]:
+        """The normals of a model, the most suspicious first."""
+        rows: list[Any] = self._with_model(worker.normals, model, ())
+        return rows
+
+    def healthy_profile(self, folder: Path) -> dict[str, Any]:
+        """What the healthy recordings of a folder sound like, to `explain` others with."""
+        profile: dict[str, Any] = self._run(worker.healthy_profile, (folder,), LOAD_SECONDS)
+        return profile
+
+    def explain(self, profile: dict[str, Any], recording: bytes | Path) -> list[dict[str, Any]]:
+        """What sounds different in a recording."""
+        found: list[dict[str, Any]] = self._run(worker.explain, (profile, recording), self.seconds)
+        return found
+
+    def describe(self, file: bytes) -> ModelInfo:
+        """Load a model in a worker; raises whatever makes it unusable."""
+        info: ModelInfo = self._run(worker.describe, (file,), LOAD_SECONDS)
+        return info
+
+    def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
+        """Run a function of a module in a worker; for other heavy work, such as pictures."""
+        return self._run(worker.call, (function, args), seconds or self.seconds)
+
+    def _with_model(
+        self, function: Callable[..., Any], model: ModelInUse, args: tuple[Any, ...]
+    ) -> Any:
+        try:
+            return self._run(function, (model.file_sha256, None, *args), self.seconds)
+        except UnknownModelError:
+            seconds = self.seconds + LOAD_SECONDS
+            return self._run(function, (model.file_sha256, model.file, *args), seconds)
+
+    def _run(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> Any:
+        with self._lock:
+            if self._jobs >= self._most:
+                raise BusyError("Too many recordings are waiting. Try again in a few seconds.")
+            self._jobs += 1
+        try:
+            try:
+                return self._run_once(function, args, seconds)
+            except WorkerLostError:
+                return self._run_once(function, args, seconds)
+        finally:
+            with self._lock:
+                self._jobs -= 1
+
+    def _run_once(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> Any:
+        try:
+            pool = self._idle.get(timeout=max(seconds, self.seconds))
+        except queue.Empty:
+            raise BusyError("No worker was free in time. Try again in a few seconds.") from None
+        is_fit = False
+        try:
+            future = pool.schedule(function, args=args, timeout=seconds)
+            # The first job of a worker waits for its start; pebble ends it when its time is over.
+            result = future.result(timeout=seconds + LOAD_SECONDS)
+            is_fit = True
+            return result
+        except TimeoutError:
+            raise JudgeTimeoutError(f"It took longer than {seconds:g} s.") from None
+        except (ProcessExpired, BrokenProcessPool):
+            raise WorkerLostError("The workers that did this job ended.") from None
+        except Exception as error:
+            if not hasattr(error, "traceback"):  # of the pool, not of the job: it broke while idle
+                raise WorkerLostError("The workers that did this job ended.") from None
+            is_fit = True
+            raise
+        finally:
+            self._idle.put(pool if is_fit else self._replace(pool))
+
+    def _replace(self, pool: ProcessPool) -> ProcessPool:
+        self.restarts += 1
+        threading.Thread(target=_end, args=(pool,), daemon=True).start()
+        if not self._closed:
+            log.warning("A worker ended and is replaced.")
+        return self._new_pool()
+
+    def _new_pool(self) -> ProcessPool:
+        return ProcessPool(
+            max_workers=1, initializer=worker.start, initargs=self._given, context=self._context
+        )
+
+    def close(self) -> None:
+        """End all workers; jobs that are under way are finished first, those waiting fail."""
+        self._closed = True
+        for _ in range(self.size):
+            try:
+                _end(self._idle.get(timeout=self.seconds))
+            except queue.Empty:
+                return
+
+
+def _end(pool: Any) -> None:
+    pool.stop()
+    pool.join()

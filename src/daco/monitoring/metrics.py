@@ -1,0 +1,128 @@
+"""Numbers of a running plant for Prometheus: a gauge per machine, queues and requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from daco.monitoring.engine import Plant
+
+MOST_MACHINES = 2000
+"""Machines with gauges of their own."""
+
+OTHER = "other"
+_METHODS = ("GET", "HEAD", "POST", "DELETE")
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0, 30.0)
+
+
+class MachineGauges:
+    """Collects the status of every machine when somebody asks."""
+
+    def __init__(self, plant: Plant) -> None:
+        self._plant = plant
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges of all machines, and the messages that wait."""
+
+        def family(name: str, words: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"daco_machine_{name}", words, labels=["machine", *labels])
+
+        state = family("state", "1 for the state of the machine.", "state")
+        oddness = family("oddness", "Oddness of the last recording.")
+        limit = family("limit", "Limit of the oddness.")
+        age = family("last_recording_age_seconds", "Seconds since the last recording.")
+        alarms = family("open_alarms", "Alarms whose cause has not cleared.")
+        service = family("out_of_service", "1 while the machine is out of service.")
+        now = time.time()
+        for each in self._plant.status()[:MOST_MACHINES]:
+            state.add_metric([each.id, each.state], 1)
+            limit.add_metric([each.id], each.limit)
+            alarms.add_metric([each.id], each.open_alarms)
+            service.add_metric([each.id], each.out_of_service)
+            if each.oddness is not None:
+                oddness.add_metric([each.id], each.oddness)
+            if each.last_at is not None:
+                age.add_metric([each.id], max(0.0, now - each.last_at.timestamp()))
+        yield from (state, oddness, limit, age, alarms, service)
+        outbox = self._plant.store.outbox
+        waiting = GaugeMetricFamily(
+            "daco_messages_waiting", "Messages that wait for a receiver.", labels=["receiver"]
+        )
+        for name, n in outbox.pending().items():
+            waiting.add_metric([name], n)
+        yield waiting
+        yield GaugeMetricFamily(
+            "daco_messages_refused",
+            "Messages that were refused and set aside.",
+            value=len(outbox.refused()),
+        )
+
+
+class Metrics:
+    """The collectors of a service, in a registry of its own; label values are bounded."""
+
+    def __init__(self, plant: Plant) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "daco_http_requests",
+            "Requests by route and status.",
+            ["method", "route", "status"],
+            registry=registry,
+        )
+        self.latency = Histogram(
+            "daco_http_request_seconds",
+            "Time from the head of a request to the end of its answer.",
+            ["route"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.refused = Counter(
+            "daco_uploads_refused", "Uploads not judged.", ["reason"], registry=registry
+        )
+        judge = plant.judge
+        self.add_gauge("daco_queue", "Recordings that wait for a worker.", lambda: judge.queued)
+        self.add_gauge("daco_workers_busy", "Workers that do a job.", lambda: judge.busy)
+        self.add_gauge("daco_worker_restarts", "Workers replaced.", lambda: judge.restarts)
+        if (kept := plant.recordings) is not None:
+            self.add_gauge("daco_kept_audio_bytes", "Bytes of kept recordings.", lambda: kept.bytes)
+        # Registered without a first collection: the database may be away at the start.
+        registry.register(_Quiet(MachineGauges(plant)))
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
+
+    def add_gauge(self, name: str, description: str, value: Callable[[], float]) -> None:
+        """Add a gauge whose value is read at each scrape."""
+        Gauge(name, description, registry=self.registry).set_function(value)
+
+    def count_request(self, scope: Mapping[str, Any], status: int | None, seconds: float) -> None:
+        """Count an answered request, and its time."""
+        route = getattr(scope.get("route"), "path", OTHER)
+        method = scope["method"] if scope["method"] in _METHODS else OTHER
+        self.requests.labels(method, route, str(status or OTHER)).inc()
+        self.latency.labels(route).observe(seconds)
+
+    def text(self) -> bytes:
+        """All metrics in Prometheus' format."""
+        return generate_latest(self.registry)
+
+
+class _Quiet:
+    """A collector that says nothing when it is registered."""
+
+    def __init__(self, inner: MachineGauges) -> None:
+        self._inner = inner
+
+    def describe(self) -> list[Metric]:
+        """Nothing: names are known when it is collected."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """What the other collector has."""
+        return self._inner.collect()

@@ -1,0 +1,315 @@
+"""Delivery of the outbox: one thread per receiver, alarms first, at least once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from daco.errors import DacoError
+from daco.monitoring.alarms import DACO
+from daco.monitoring.config import PlantConfig
+from daco.monitoring.notify.holding import DROP, Holding
+from daco.monitoring.notify.messages import TEST, Message, compose, trial_message, urgent_message
+from daco.monitoring.notify.receiver import NotDeliveredError, Receiver, RefusedError
+from daco.monitoring.notify.urls import AppriseUrl, receiver_name
+from daco.monitoring.notify.webhook import Webhook
+from daco.monitoring.store import Store
+from daco.monitoring.store.outbox import (
+    ALARM_CLEARED,
+    ALARM_OPENED,
+    CLIP_SCORED,
+    RECORDING_REFUSED,
+    Delivery,
+)
+from daco.monitoring.store.records import StoreError
+
+LONGEST_REST = 300.0
+"""Seconds between attempts while a receiver does not answer."""
+
+_HOLD = 120.0  # seconds after which a message that a killed process had taken is due again
+_IDLE = 1.0
+_LAST_ATTEMPT = 20.0  # seconds that the end waits for attempts that are under way
+_FAILING = 300.0  # seconds without success after which a receiver is an alarm of its own
+
+
+def receivers(config: PlantConfig) -> Callable[[str | None, str], list[str]]:
+    """The names of the receivers of a message about a machine, by its kind."""
+    people = [receiver_name(url) for url in config.notify.urls]
+    programs = ["mqtt"] if config.notify.mqtt else []
+    programs += ["webhook"] if config.notify.webhook else []
+
+    def of(machine: str | None, kind: str) -> list[str]:
+        if kind in (CLIP_SCORED, RECORDING_REFUSED):
+            return programs if config.notify.events == "all" else []
+        own = config.machine[machine].notify if machine in config.machine else ()
+        return list(dict.fromkeys([*people, *map(receiver_name, own), *programs]))
+
+    return of
+
+
+def connect(config: PlantConfig, *, is_test: bool = False) -> list[Receiver]:
+    """The receivers of a configuration; nothing connects before the first message."""
+    urls = [*config.notify.urls]
+    for machine in config.machine.values():
+        urls += machine.notify
+    found: list[Receiver] = [AppriseUrl(url) for url in dict.fromkeys(urls)]
+    if config.notify.mqtt:
+        from daco.monitoring.notify.mqtt import MqttBroker
+
+        found.append(MqttBroker(config.notify.mqtt, is_test=is_test))
+    if config.notify.webhook:
+        found.append(Webhook(config.notify.webhook, config.notify.secret()))
+    return found
+
+
+class SendResult(NamedTuple):
+    """How a test message fared; `error` is None where it was accepted."""
+
+    receiver: str
+    label: str
+    error: str | None
+
+
+def send_test(config: PlantConfig) -> list[SendResult]:
+    """Send a test message to every receiver, at once and without the outbox."""
+    return send_now(config, trial_message(config))
+
+
+def send_now(config: PlantConfig, message: Message) -> list[SendResult]:
+    """Send a message to every receiver, once and without the outbox."""
+    now = datetime.now().astimezone()
+    words = {"title": message.title, "text": message.text}
+    body = {"type": TEST, "timestamp": now.isoformat(), "data": {"machine": None, **words}}
+    results = []
+    for receiver in connect(config, is_test=True):
+        key = f"now-{time.time_ns():x}"
+        delivery = Delivery(0, key, receiver.name, TEST, body, now, 1)
+        try:
+            receiver.send(delivery, message)
+            results.append(SendResult(receiver.name, receiver.label, None))
+        except (NotDeliveredError, RefusedError) as error:
+            results.append(SendResult(receiver.name, receiver.label, str(error)))
+        finally:
+            receiver.close()
+    return results
+
+
+class Notifier:
+    """Delivers a store's messages while it runs; what is left stays in the outbox.
+
+    Parameters
+    ----------
+    config : PlantConfig
+    store : Store
+    status : callable, optional
+        The present state of all machines, for receivers that show it (MQTT).
+    say : callable, optional
+        Called with a sentence when a receiver stops answering and when it answers again.
+    first_wait : float
+        Seconds after a first failure; doubled with each further one, up to five minutes.
+    failing_after : float
+        Seconds of failures after which a receiver is an alarm for the others.
+    """
+
+    def __init__(
+        self,
+        config: PlantConfig,
+        store: Store,
+        status: Callable[[], Sequence[Any]] = tuple,
+        say: Callable[[str], None] = lambda _: None,
+        *,
+        first_wait: float = 1.0,
+        failing_after: float = _FAILING,
+    ) -> None:
+        self._config, self._store = config, store
+        self._couriers = [
+            _Courier(config, store, receiver, status, say, first_wait, failing_after)
+            for receiver in connect(config)
+        ]
+
+    def start(self) -> None:
+        """Begin to deliver; messages of receivers that are configured no more are removed."""
+        self._store.outbox.forget_receivers([each.receiver.name for each in self._couriers])
+        for courier in self._couriers:
+            self._store.outbox.hurry(courier.receiver.name)
+            courier.start()
+
+    def stop(self) -> None:
+        """End after the attempts that are under way."""
+        for courier in self._couriers:
+            courier.end()
+        for courier in self._couriers:
+            if courier.is_alive():
+                courier.join(_LAST_ATTEMPT)
+
+    def wake(self) -> None:
+        """Deliver new messages now."""
+        for courier in self._couriers:
+            courier.wake()
+
+    def finish(self, patience: float) -> int:
+        """Wait until all is delivered, attempts fail, or time is over; return how many are left."""
+        give_up = time.monotonic() + patience
+        self.wake()
+        while (left := self._store.outbox.pending()) and time.monotonic() < give_up:
+            if all(left.get(each.receiver.name, 0) == 0 or each.rests for each in self._couriers):
+                break
+            time.sleep(0.02)
+        return sum(left.values())
+
+    def tell_now(self, sentence: str) -> list[SendResult]:
+        """Send a sentence at once, where the outbox itself cannot be written."""
+        return send_now(self._config, urgent_message(self._config, sentence))
+
+    def problems(self) -> list[str]:
+        """Return a sentence for every receiver that does not take messages."""
+        found = [each.problem or each.state_problem for each in self._couriers]
+        return [problem for problem in found if problem]
+
+
+class _Courier(threading.Thread):
+    """The thread of one receiver."""
+
+    def __init__(
+        self,
+        config: PlantConfig,
+        store: Store,
+        receiver: Receiver,
+        status: Callable[[], Sequence[Any]],
+        say: Callable[[str], None],
+        first_wait: float,
+        failing_after: float,
+    ) -> None:
+        super().__init__(name=f"daco-{receiver.name}", daemon=True)
+        self.config, self.store, self.receiver = config, store, receiver
+        self.status, self.say = status, say
+        self.first_wait, self.failing_after = first_wait, failing_after
+        self.problem = self.state_problem = ""
+        self.rests = False  # nothing can be delivered now: failures, or all messages are held
+        self._holding = Holding(config.notify, self._is_cleared)
+        self._failures = 0
+        self._unsent: set[int] = set()  # alarms whose opening could not be told yet
+        self._failing_since = 0.0
+        self._alarmed = False
+        self._ending = False
+        self._news = threading.Event()
+
+    def wake(self) -> None:
+        if not self._failures:
+            self._news.set()
+
+    def end(self) -> None:
+        self._ending = True
+        self._news.set()
+
+    def run(self) -> None:
+        while not self._ending:
+            try:
+                self._show_states()
+                rest = self._deliver_one()
+            except StoreError:
+                rest = _IDLE  # the database's own alarm tells it
+            if rest:
+                self.rests = True
+                self._news.wait(rest)
+                self._news.clear()
+                self.rests = False
+        self.receiver.close()
+
+    def _is_cleared(self, number: int) -> bool:
+        alarm = self.store.alarm(number)
+        return alarm is None or not alarm.is_open
+
+    def _show_states(self) -> None:
+        try:
+            self.receiver.refresh(self.status())
+            self.state_problem = ""
+        except NotDeliveredError as error:
+            self.state_problem = f"{self.receiver.label} does not show the states ({error})."
+
+    def _deliver_one(self) -> float:
+        """Seconds to rest after one attempt."""
+        outbox, delivery = self.store.outbox, self.store.outbox.take(self.receiver.name, _HOLD)
+        if delivery is None:
+            return _IDLE
+        now = datetime.now().astimezone()
+        if delivery.kind == ALARM_CLEARED and _alarm_id(delivery) in self._unsent:
+            wait = min(self._doubled(delivery.attempts), LONGEST_REST)
+            outbox.retry(delivery, "waits for the message that the alarm began", wait)
+            return 0.0
+        until = self._holding.decide(delivery, now) if self.receiver.for_people else None
+        if until == DROP:
+            outbox.delivered(delivery)
+            return 0.0
+        if isinstance(until, datetime):
+            wait = (until - now).total_seconds()
+            outbox.retry(delivery, f"waits until {until:%H:%M}", wait)
+            return 0.0
+        try:
+            self.receiver.send(delivery, compose(delivery, self.config))
+        except RefusedError as error:
+            outbox.refuse(delivery, str(error))
+            self._unsent.discard(_alarm_id(delivery))
+            self._report(f"refuses messages ({error}); daco sets them aside")
+            if delivery.kind in (ALARM_OPENED, ALARM_CLEARED):
+                self._raise_alarm()
+            return 0.0
+        except NotDeliveredError as error:
+            return self._failed(delivery, error)
+        outbox.delivered(delivery)
+        self._holding.sent(delivery, now)
+        self._succeeded(delivery)
+        return 0.0
+
+    def _failed(self, delivery: Delivery, error: NotDeliveredError) -> float:
+        self._failures += 1
+        if delivery.kind == ALARM_OPENED:
+            self._unsent.add(_alarm_id(delivery))
+        again = max(self._doubled(delivery.attempts), error.wait)
+        self.store.outbox.retry(delivery, str(error), min(again, LONGEST_REST))
+        self._report(f"does not take messages ({error}); daco keeps them and tries again")
+        if time.monotonic() - self._failing_since >= self.failing_after:
+            self._raise_alarm()
+        return min(max(self._doubled(self._failures), error.wait), LONGEST_REST)
+
+    def _succeeded(self, delivery: Delivery) -> None:
+        if self._failures or _alarm_id(delivery) in self._unsent:
+            self.store.outbox.hurry(self.receiver.name)  # alarms first, now that it answers
+        if delivery.kind == ALARM_OPENED:
+            self._unsent.discard(_alarm_id(delivery))
+        if self.problem:
+            self.say(f"{self.receiver.label} takes messages again.")
+        if self._alarmed:
+            self.store.clear_alarm(None, DACO, self._cause)
+        self._failures, self._alarmed, self.problem = 0, False, ""
+
+    def _report(self, what: str) -> None:
+        if not self.problem:
+            self._failing_since = time.monotonic()
+            self.say(f"{self.receiver.label} {what}.")
+        self.problem = f"{self.receiver.label} {what}."
+
+    @property
+    def _cause(self) -> str:
+        return f"receiver {self.receiver.name}"
+
+    def _raise_alarm(self) -> None:
+        if not self._alarmed:
+            try:
+                self.store.raise_alarm(None, DACO, self._cause, self.problem)
+                self._alarmed = True
+            except DacoError:
+                return
+
+    def _doubled(self, failures: int) -> float:
+        # Random, so that many senders do not try the same address at once.
+        return self.first_wait * 2.0 ** min(failures - 1, 20) * random.uniform(0.75, 1.0)
+
+
+def _alarm_id(delivery: Delivery) -> int:
+    alarm = delivery.body.get("data", {}).get("alarm") or {}
+    return int(alarm.get("id", 0))

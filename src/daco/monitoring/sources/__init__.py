@@ -1,0 +1,1 @@
+"""Where recordings come from: folders, HTTP (`service`), live sound."""

@@ -1,0 +1,238 @@
+"""Retention: old clips, alarms and messages are removed in one place; backup and restore.
+
+What belongs to alarms that have not cleared or that nobody has acknowledged is kept.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete, exists, func, select
+
+from daco.errors import InputError
+from daco.monitoring.store.database import Database, chunks
+from daco.monitoring.store.records import AHEAD, StoreError
+from daco.monitoring.store.schema import (
+    VERSION,
+    alarm_clips,
+    alarms,
+    audit,
+    clips,
+    machines,
+    outbox,
+    sources,
+    trends,
+)
+
+JUMP = timedelta(days=30)
+"""A clock this far beyond the newest clip may be wrong."""
+
+HOURS_KEPT = timedelta(days=400)
+"""Hourly trends; those of days are kept."""
+
+FEWEST = 1000
+"""Clips of a machine up to which any share may be removed at once."""
+
+_STEP = 5_000  # rows removed in one transaction, so that other writers wait for milliseconds only
+
+
+@dataclass(frozen=True)
+class Removal:
+    """What a prune removed, and why it refused to go on for some machines."""
+
+    clips: int = 0
+    alarms: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def prune(
+    database: Database,
+    keep: Callable[[str], timedelta],
+    *,
+    now: datetime | None = None,
+    force: bool = False,
+) -> Removal:
+    """Remove what is older than each machine's time to keep.
+
+    Parameters
+    ----------
+    database : Database
+    keep : callable
+        Returns how long the clips of a machine are kept.
+    now : datetime, optional
+        The present time by default.
+    force : bool
+        Remove most of a history, too. Otherwise that is refused, since a clock that is wrong
+        would have the same effect.
+    """
+    now = now or datetime.now(UTC)
+    with database.reading() as connection:
+        rows = connection.execute(select(machines.c.id, machines.c.name)).all()
+        last = connection.scalar(select(func.max(clips.c.received_at)))
+    n_clips, n_alarms, problems = 0, 0, []
+    for number, name in rows:
+        oldest = now - keep(name)
+        problem = None if force else _problem(database, number, name, oldest, now, last)
+        if problem is not None:
+            problems.append(problem)
+            continue
+        n_alarms += _remove_alarms(database, number, oldest)
+        n_clips += _remove_clips(database, number, oldest)
+    if not problems:
+        _remove_the_rest(database, now - max((keep(name) for _, name in rows), default=JUMP), now)
+    return Removal(n_clips, n_alarms, tuple(problems))
+
+
+def _problem(
+    database: Database,
+    machine: int,
+    name: str,
+    oldest: datetime,
+    now: datetime,
+    last: datetime | None,
+) -> str | None:
+    """Why nothing of a machine should be removed now; `last` is the newest clip of all."""
+    own = clips.c.machine_id == machine
+    with database.reading() as connection:
+        is_old = connection.scalar(select(func.min(clips.c.received_at)).where(own))
+        if is_old is None or is_old >= oldest:
+            return None
+        newest = connection.scalar(select(func.max(clips.c.received_at)).where(own))
+        total = connection.scalar(select(func.count()).where(own)) or 0
+        old = connection.scalar(select(func.count()).where(own, clips.c.received_at < oldest)) or 0
+    if last is not None and now > last + JUMP:
+        return (
+            f"No machine has sent a recording since {last:%Y-%m-%d}, so the clock may be wrong. "
+            f"Nothing old of {name} is removed until one comes."
+        )
+    if newest is not None and newest > now + AHEAD:
+        return (
+            f"Recordings of {name} are from the future ({newest:%Y-%m-%d %H:%M}), so the clock is "
+            "or was wrong. Nothing old is removed until that is over."
+        )
+    if total > FEWEST and 2 * old > total:
+        return (
+            f"{old:,} of {total:,} recordings of {name} would be removed at once. If the clock and "
+            "'keep' in daco.toml are right, run: daco history --prune"
+        )
+    return None
+
+
+def _kept_alarms(machine: int) -> Any:
+    """Alarms that have not cleared or that nobody has acknowledged."""
+    unfinished = alarms.c.cleared_at.is_(None) | alarms.c.acknowledged_at.is_(None)
+    return select(alarms.c.id).where(alarms.c.machine_id == machine, unfinished)
+
+
+def evidence(machine: int) -> Any:
+    """Clips of alarms of a machine that are not finished."""
+    kept = _kept_alarms(machine)
+    return select(alarm_clips.c.clip_id).where(alarm_clips.c.alarm_id.in_(kept))
+
+
+def _remove_alarms(database: Database, machine: int, oldest: datetime) -> int:
+    done = delete(alarms).where(
+        alarms.c.machine_id == machine,
+        alarms.c.last_at < oldest,
+        alarms.c.id.not_in(_kept_alarms(machine)),
+    )
+    with database.writing() as connection:
+        return int(connection.execute(done).rowcount)
+
+
+def _remove_clips(database: Database, machine: int, oldest: datetime) -> int:
+    old = (clips.c.machine_id == machine, clips.c.received_at < oldest)
+    some = select(clips.c.id).where(*old, clips.c.id.not_in(evidence(machine)))
+    step = delete(clips).where(clips.c.id.in_(some.order_by(clips.c.id).limit(_STEP)))
+    removed, size = 0, _STEP
+    while size == _STEP:
+        with database.writing() as connection:
+            size = int(connection.execute(step).rowcount)
+        removed += size
+    return removed
+
+
+def _remove_the_rest(database: Database, oldest: datetime, now: datetime) -> None:
+    old_hours = trends.c.period == "hour", trends.c.start < now - HOURS_KEPT
+    with database.writing() as connection:
+        connection.execute(delete(outbox).where(outbox.c.created_at < oldest))
+        connection.execute(delete(audit).where(audit.c.at < min(oldest, now - HOURS_KEPT)))
+        connection.execute(delete(trends).where(*old_hours))
+
+
+def forget_sources(
+    database: Database, machine: str, prefix: str, is_gone: Callable[[str], bool]
+) -> int:
+    """Forget sources that are gone and have no clip any more; return how many.
+
+    `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
+    still exists must stay known, or it would be judged again.
+    """
+    own = select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
+    unused = (
+        sources.c.machine_id == own,
+        func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
+        ~exists().where(clips.c.id == sources.c.clip_id),
+    )
+    forgotten, last, size = 0, "", _STEP
+    while size == _STEP:
+        step = select(sources.c.source_key).where(*unused, sources.c.source_key > last)
+        with database.reading() as connection:
+            keys = list(connection.scalars(step.order_by(sources.c.source_key).limit(_STEP)))
+        for some in chunks([key for key in keys if is_gone(key)]):
+            named = sources.c.source_key.in_(some)
+            with database.writing() as connection:
+                # Only sources still without a clip: another process may have stored one.
+                forgotten += connection.execute(delete(sources).where(*unused, named)).rowcount
+        size, last = len(keys), keys[-1] if keys else last
+    return forgotten
+
+
+def protected_audio(database: Database) -> set[str]:
+    """SHA-256 of the recordings of alarms that are not finished."""
+    unfinished = alarms.c.cleared_at.is_(None) | alarms.c.acknowledged_at.is_(None)
+    query = select(clips.c.audio_sha256).join(alarm_clips, alarm_clips.c.clip_id == clips.c.id)
+    query = query.join(alarms, alarms.c.id == alarm_clips.c.alarm_id).where(unfinished)
+    with database.reading() as connection:
+        return {sha256 for sha256 in connection.scalars(query) if sha256}
+
+
+def stored_audio(database: Database, hashes: Sequence[str]) -> set[str]:
+    """Those of these SHA-256 that a stored clip has."""
+    found: set[str] = set()
+    with database.reading() as connection:
+        for some in chunks(hashes):
+            query = select(clips.c.audio_sha256).where(clips.c.audio_sha256.in_(some))
+            found.update(connection.scalars(query))
+    return found
+
+
+def backup(database: Database, path: Path) -> None:
+    """Copy an SQLite database while it is in use."""
+    if database.path is None:
+        raise InputError("A PostgreSQL database is saved with pg_dump, and restored with psql.")
+    if path.exists():
+        raise InputError(f"{path} exists. Choose another name.")
+    path.touch(mode=0o600)
+    with closing(sqlite3.connect(database.path)) as old, closing(sqlite3.connect(path)) as new:
+        old.backup(new)
+
+
+def restore(path: Path, database_file: Path) -> None:
+    """Put a copy in the place of an SQLite database that no process uses."""
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as old:
+        try:
+            found = old.execute("SELECT value FROM daco_schema WHERE name = 'version'").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{path}: not a backup of daco ({error}).") from None
+        if found != (VERSION,):
+            raise StoreError(f"{path}: a backup of another version of daco.")
+        database_file.touch(mode=0o600)
+        with closing(sqlite3.connect(database_file)) as new:
+            old.backup(new)

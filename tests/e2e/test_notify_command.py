@@ -1,0 +1,53 @@
+"""daco notify: receivers, what waits for them, and test messages."""
+
+from __future__ import annotations
+
+from command_line import refused, run, said
+from receiver import receiving
+from service_process import write_plant
+from stores import add
+
+from daco.monitoring.alarms import AlarmRule
+from daco.monitoring.config import PlantConfig
+from daco.monitoring.notify import Notifier, receivers
+from daco.monitoring.store import Store
+
+
+def test_a_test_message_is_sent_and_a_failure_has_an_exit_code(tmp_path):
+    with receiving() as server:
+        plant = write_plant(tmp_path, {"press": {}}, notify={"webhook": server.url})
+        assert "the webhook at 127.0.0.1: sent" in said("notify", plant, "--test")
+        assert b"This is a test." in server.accepted[0][1]
+        server.answer = lambda _: 404
+        assert "NOT SENT: answered 404" in said("notify", plant, "--test", code=3)
+
+
+def test_without_receivers_it_says_where_to_add_them(tmp_path):
+    plant = write_plant(tmp_path, {"press": {}})
+    assert "[notify]" in str(refused("notify", plant, "--test"))
+    assert "nobody gets messages" in said("notify", plant)
+
+
+def test_refused_messages_are_listed_and_sent_again(tmp_path):
+    with receiving() as server:
+        plant = write_plant(tmp_path, {"press": {}}, notify={"webhook": server.url})
+        config = PlantConfig.load(plant)
+        rules = {"rules": lambda _: AlarmRule.parse("every"), "receivers": receivers(config)}
+        with Store.open(config.service.database, **rules) as store:
+            add(store, anomalous=True)
+            server.answer = lambda _: 410
+            notifier = Notifier(config, store)
+            notifier.start()
+            assert notifier.finish(30.0) == 0
+            notifier.stop()
+        text = said("notify", plant)
+        assert "alarm.opened: the webhook at 127.0.0.1 answered 410" in text
+        assert "will be sent again" in run("notify", plant, "--resend").stdout
+        server.answer = lambda _: 204
+        with Store.open(config.service.database, **rules) as store:
+            notifier = Notifier(config, store)
+            notifier.start()
+            assert notifier.finish(30.0) == 0
+            notifier.stop()
+            assert store.outbox.refused(10) == []
+    assert len({headers["webhook-id"] for headers, body in server.accepted}) >= 1

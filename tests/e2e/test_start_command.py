@@ -1,0 +1,125 @@
+"""daco start: from recordings of healthy machines to a running page that raises an alarm."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+
+import httpx
+import numpy as np
+import pytest
+from command_line import refused, run, said
+from service_process import faulty, humming, wait_until, wav
+from shared_data import shared
+
+from daco.detector.model import MachineModel
+from daco.monitoring.config import PlantConfig
+from daco.monitoring.start import rows_aside
+
+
+def record(folder, count, seed=0, pitch=1.0):
+    folder.mkdir(parents=True)
+    for number in range(count):
+        wave = humming(seed + number) * pitch
+        (folder / f"{number:03}.wav").write_bytes(wav(wave))
+
+
+@pytest.fixture
+def recordings(tmp_path):
+    """Two machines in one condition; one of the recordings is silent."""
+    record(tmp_path / "healthy/fan", 12)
+    record(tmp_path / "healthy/Press 2", 12, seed=100)
+    (tmp_path / "healthy/fan/silent.wav").write_bytes(wav(np.zeros(16000)))
+    return tmp_path / "healthy"
+
+
+def test_folders_become_machines_models_and_a_configuration(tmp_path, recordings):
+    text = said("start", recordings, "--out", tmp_path / "plant", "--no-serve")
+    assert "daco took these folders for 2 machines" in text
+    assert "fan: 12 healthy recordings." in text
+    assert "Left out, because they are suspicious: 1 silent." in text
+    assert "false alarms a week" in text
+    for jargon in ("domain", "blend", "sha256", "p-value", "view", "configuration vote"):
+        assert jargon not in text
+    config = PlantConfig.load(tmp_path / "plant")
+    assert list(config.machine) == ["Press-2", "fan"]
+    press = config.machine["Press-2"]
+    assert press.title == "Press 2"
+    assert press.healthy == recordings / "Press 2"
+    assert press.folder.is_dir()
+    assert MachineModel.load(press.model).machine == "Press 2"
+    assert config.notify.cooldown == timedelta(minutes=30)
+    text = (tmp_path / "plant/daco.toml").read_text()
+    examples = re.sub(r"\n# (\w+ = )", r"\n\1", text)  # what can be uncommented is right
+    assert examples.count("\n#") < text.count("\n#")
+    (tmp_path / "plant/daco.toml").write_text(examples)
+    assert PlantConfig.load(tmp_path / "plant").machine["fan"].expect_every
+
+
+def test_folders_below_a_machine_are_its_operating_conditions(tmp_path):
+    for condition in ("slow", "fast"):
+        record(tmp_path / f"healthy/fan/{condition}", 10, seed=ord(condition[0]))
+    text = said("start", tmp_path / "healthy", "--out", tmp_path / "plant", "--no-serve")
+    assert "fan: 20 healthy recordings in 2 operating conditions (fast 10, slow 10)." in text
+
+
+def test_what_exists_is_not_overwritten_and_mistakes_say_what_to_do(tmp_path, recordings):
+    run("start", recordings, "--out", tmp_path, "--no-serve")
+    before = (tmp_path / "daco.toml").read_text()
+    assert "daco serve" in str(refused("start", recordings, "--out", tmp_path))
+    assert (tmp_path / "daco.toml").read_text() == before
+    assert "no such folder" in str(refused("start", tmp_path / "nothing", "--out", tmp_path / "b"))
+
+
+def test_the_last_recordings_are_kept_aside_where_there_are_enough():
+    conditions = ["slow"] * 100 + ["fast"] * 20
+    assert rows_aside(conditions) == list(range(75, 100))
+
+
+def test_recordings_kept_aside_set_the_alarm_limit(tmp_path):
+    record(tmp_path / "healthy/fan", 80)
+    text = said("start", tmp_path / "healthy", "--out", tmp_path / "plant", "--no-serve")
+    assert "The alarm limit rests on 25 recordings kept aside." in text
+    model = MachineModel.load(tmp_path / "plant/models/fan.daco")
+    assert len(model) == 55
+    assert {each["kind"] for each in model.basis.values()} == {"new"}
+
+
+def test_real_machines_are_learned_and_their_faults_noticed(tmp_path):
+    text = said("start", shared("real", "audio"), "--out", tmp_path, "--no-serve")
+    assert "for 2 machines" in text
+    assert "bearing: 50 healthy recordings in 2 operating conditions" in text
+    assert text.count("It notices knocking") == 2
+
+
+def test_the_page_runs_after_start_and_an_odd_machine_raises_an_alarm(tmp_path, recordings):
+    environment = os.environ | {"DACO_SERVICE__ADDRESS": "127.0.0.1:0", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "daco.cli", "start", recordings, "--out", tmp_path / "plant"]
+    with (tmp_path / "log").open("wb") as log:
+        options = {"stdout": log, "stderr": log, "start_new_session": True}
+        process = subprocess.Popen(command, env=environment, **options)
+    try:
+        wait_until(lambda: _ended(process) or "startup complete" in (tmp_path / "log").read_text())
+        url = re.search(r"http://127\.0\.0\.1:\d+/", (tmp_path / "log").read_text())[0]
+        for number in range(3):
+            inbox = tmp_path / "plant/inbox/fan"
+            (inbox / f"new_{number}.wav").write_bytes(faulty(number))
+        wait_until(lambda: _alarms(url))
+        assert _alarms(url)[0]["machine"] == "fan"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(60)
+
+
+def _ended(process):
+    assert process.poll() is None, "daco start has ended"
+    return False
+
+
+def _alarms(url):
+    machines = httpx.get(f"{url}v1/machines").json()["machines"]
+    return [{"machine": each["id"]} for each in machines if each["open_alarms"]]

@@ -1,0 +1,379 @@
+"""The engine: one way for every recording, and what it does when things go wrong around it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+from plants import build, faulty, normal, put, ranges, running, upload, wait_until
+from service_process import FRONTEND, RATE, humming, wav
+from stores import KIM, rows
+
+from daco.monitoring import watchdog as watchdogs
+from daco.monitoring.config import PlantConfig
+from daco.monitoring.engine import NoModelError
+from daco.monitoring.recordings import Recordings
+from daco.monitoring.store import ConflictError, MissingRowError, Recording, StoreError
+
+FOLDER = 'folder = "inbox/press"\nsettle = "0.1 s"\n'
+
+
+def silence():
+    """The machine is off: nothing but the noise of the microphone."""
+    return wav(humming(0) * 0.01)
+
+
+def test_folders_and_uploads_go_one_way(tmp_path):
+    file = build(tmp_path, {"press": FOLDER + 'alarm = "2 of 3"', "fan": ""})
+    put(tmp_path / "inbox/press/2026-03-01_12-00-00.wav", normal())
+    (tmp_path / "inbox/press/bad.wav").write_bytes(b"RIFF")
+    with running(file, start=False) as plant:
+        summary = plant.once()
+        assert (dict(summary.states), summary.refused) == ({"normal": 1}, 1)
+    with running(file) as plant:
+        put(tmp_path / "inbox/press/b.wav", faulty())
+        outcome = upload(plant, faulty(1), "fan", source_key="k")
+        wait_until(lambda: len(plant.store.clips("press")) == 2)
+        assert upload(plant, faulty(2), "press").opened  # with the one of the folder
+        again = upload(plant, faulty(1), "fan", source_key="k")
+        assert (again.known, again.clip) == (True, outcome.clip)
+        with pytest.raises(ConflictError):
+            upload(plant, faulty(2), "fan", source_key="k")
+        assert "not audio" in upload(plant, b"text", "fan").refused
+        with pytest.raises(MissingRowError):
+            upload(plant, normal(), "pump")
+        trial = plant.trial(Recording("fan", "t.wav", faulty(3)))
+        assert trial.anomalous
+        assert plant.store.machines_summary()[0].clips == 1  # a trial is not recorded
+        *_, first = plant.store.clips("press")
+        assert first.recorded_at == datetime(2026, 3, 1, 12).astimezone()
+        assert plant.audio(first).name == "2026-03-01_12-00-00.wav"
+        status = {each.id: each for each in plant.status()}
+        assert (status["press"].state, status["fan"].state) == ("fault", "anomalous")
+        kept = plant.audio(outcome.clip)
+        assert kept.read_bytes() == faulty(1)
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        plant.delete_clip(outcome.clip.id, KIM)
+        assert not kept.exists()
+
+
+def test_an_anomalous_recording_is_compared_with_healthy_ones(tmp_path):
+    longer = replace(FRONTEND, seconds=3.0)
+    file = build(tmp_path, {"press": 'healthy = "healthy"'}, frontend=longer)
+    for row in range(20):
+        put(tmp_path / f"healthy/{row}.wav", wav(humming(row, 3.0)))
+    (tmp_path / "healthy/bad.wav").write_bytes(b"RIFF")
+    time_s = np.arange(3 * RATE) / RATE
+    squeal = wav(humming(50, 3.0) + 0.1 * np.sin(2 * np.pi * 3000 * time_s))
+    with running(file, start=False) as plant:
+        assert upload(plant, squeal).clip.findings is None
+        plant.explainer.learn()
+        first, *_ = upload(plant, squeal).clip.findings
+        assert first["kind"] == "tone"
+        assert first["low_hz"] <= 3000 <= first["high_hz"]
+        assert "3 kHz" in first["text"]
+        assert upload(plant, wav(humming(5, 3.0))).clip.findings is None
+
+
+def test_a_file_that_is_overwritten_is_judged_again_and_a_touched_one_is_not(tmp_path):
+    file = build(tmp_path, {"press": FOLDER})
+    recording = put(tmp_path / "inbox/press/a.wav", normal())
+    for change, clips in ((lambda: None, 1), (recording.touch, 1), (faulty, 2)):
+        content = change()
+        if content:
+            put(recording, content)
+        with running(file, start=False) as plant:
+            assert plant.once().failures == []
+            assert len(plant.store.clips("press")) == clips
+
+
+WATCH = "from daco.cli import main; import sys; sys.argv[0] = 'daco'; main()"
+
+
+def test_nothing_is_lost_or_doubled_by_kills(tmp_path):
+    """kill -9 of the whole process at random moments; the same command continues."""
+    lines = FOLDER + 'alarm = "3 of 5"\n'
+    file = build(tmp_path, {"press": lines}, 'keep_audio = "all"')
+    for row in range(60):
+        put(tmp_path / f"inbox/press/{row:02}.wav", faulty(row) if row % 2 else normal(row))
+    command = [sys.executable, "-c", WATCH, "watch", str(file)]
+    moments, url = random.Random(0), f"sqlite:///{tmp_path}/daco.db"
+    for kill in range(4):
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        wait_until(lambda least=5 * kill: _count(tmp_path / "daco.db") > least)
+        time.sleep(moments.uniform(0, 0.2))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        wait_until(lambda group=process.pid: not _group(group), 30)  # workers end with it
+    done = subprocess.run([*command, "--once"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    names = sorted(row["name"] for row in rows(url, "daco_clips"))
+    assert names == [f"{row:02}.wav" for row in range(60)]
+    with running(file, start=False) as plant:
+        (alarm,) = [each for each in plant.store.alarms("press") if each.kind == "fault"]
+        anomalous = [clip.id for clip in plant.store.clips("press") if clip.anomalous][::-1]
+        assert alarm.n_clips == len(anomalous)
+        assert alarm.clip_ids == tuple(anomalous[:3])
+
+
+def _count(file):
+    """Clips that are committed."""
+    try:
+        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as connection:
+            return connection.execute("SELECT count(*) FROM daco_clips").fetchone()[0]
+    except sqlite3.Error:  # not there yet
+        return 0
+
+
+def _group(number):
+    """Processes of a process group."""
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.getpgid(int(entry)) == number:
+                found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+def test_a_machine_that_may_be_off_opens_no_alarm_and_one_that_may_not_does(tmp_path):
+    now = datetime.now()
+    night = f"{(now.hour + 2) % 24}:00-{(now.hour + 3) % 24}:00"
+    tables = {
+        "night": 'off = "normal"\nalarm = "2 of 3"',
+        "hours": f'off = "alarm"\nhours = "{night}"\nalarm = "2 of 3"',
+        "always": 'off = "alarm"\nalarm = "2 of 3"',
+    }
+    with running(build(tmp_path, tables, ranges=ranges()), start=False) as plant:
+        for machine in tables:
+            for _ in range(3):
+                assert upload(plant, silence(), machine).clip.state == "off"
+        assert [(each.machine, each.kind) for each in plant.store.alarms()] == [("always", "off")]
+
+
+class Clock:
+    """Seconds that go forward when the test says so."""
+
+    seconds = 1000.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def watched(plant, clock):
+    """The plant's watchdog with a clock of our own."""
+    plant.watchdog = watchdogs.Watchdog(plant, clock)
+    return plant.watchdog
+
+
+def kinds(plant):
+    """Machine, kind and state of all alarms."""
+    return [(each.machine, each.kind, each.state) for each in plant.store.alarms()]
+
+
+def test_missing_recordings_are_an_alarm_that_a_recording_clears(tmp_path):
+    tables = {"press": 'expect_every = "10 min"', "web": ""}
+    with running(build(tmp_path, tables), start=False) as plant:
+        clock = Clock()
+        dog = watched(plant, clock)
+        upload(plant, normal())
+        dog.tick()
+        clock.seconds += 1190
+        dog.tick()
+        assert kinds(plant) == []
+        clock.seconds += 20
+        dog.tick()
+        assert kinds(plant) == [("press", "no recordings", "active")]
+        assert "expected every 10 min" in plant.store.alarms()[0].detail
+        assert plant.status()[0].state == "no recordings"
+        upload(plant, normal())
+        dog.tick()
+        assert kinds(plant) == [("press", "no recordings", "cleared")]
+
+
+def test_a_recording_from_the_future_does_not_hide_silence(tmp_path):
+    future = datetime.now(UTC) + timedelta(days=30)
+    with running(build(tmp_path, {"press": 'expect_every = "10 min"'}), start=False) as plant:
+        upload(plant, normal(), received_at=future, recorded_at=future)
+        clock = Clock()
+        dog = watched(plant, clock)
+        dog.tick()
+        clock.seconds += 1300
+        dog.tick()
+        assert kinds(plant) == [("press", "no recordings", "active")]
+
+
+def test_a_models_folder_that_vanishes_keeps_its_models_and_says_so_once(tmp_path, caplog):
+    file = build(tmp_path, {"press": "", "fan": ""})
+    with running(file, start=False) as plant:
+        dog = watched(plant, Clock())
+        upload(plant, normal())
+        plant.models.get("fan")
+        (tmp_path / "models").rename(tmp_path / "away")
+        for _ in range(3):
+            for entry in plant.models._entries.values():
+                entry.looked_at = -1000.0
+            dog.tick()
+        assert upload(plant, faulty()).clip.anomalous
+        assert kinds(plant) == [("fan", "daco", "active"), ("press", "daco", "active")]
+        assert len([each for each in caplog.messages if "No such file" in each]) == 2
+    with running(file, start=False) as plant:  # after a restart there is no model: try again later
+        with pytest.raises(NoModelError):
+            upload(plant, normal())
+        (tmp_path / "away").rename(tmp_path / "models")
+        wait_until(lambda: plant.models.get("press") is not None)
+        dog = watched(plant, Clock())
+        dog.tick()
+        assert {state for _, _, state in kinds(plant)} == {"cleared"}
+
+
+def test_people_are_told_that_the_database_fails_without_the_database(tmp_path, monkeypatch):
+    with running(build(tmp_path, {"press": ""}), start=False) as plant:
+        clock, told = Clock(), []
+        dog = watched(plant, clock)
+        monkeypatch.setattr(plant.notifier, "tell_now", told.append)
+        (tmp_path / "daco.db").rename(tmp_path / "away.db")
+        for _ in range(20):
+            dog.tick()
+            clock.seconds += 10
+        (sentence,) = told
+        assert "No recording can be stored" in sentence
+        assert "was removed" in plant.watchdog.problems(None)[0]
+        (tmp_path / "away.db").rename(tmp_path / "daco.db")
+        dog.tick()
+        assert plant.watchdog.problems(None) == []
+
+
+def test_a_folder_that_is_gone_is_an_alarm_of_daco(tmp_path):
+    with running(build(tmp_path, {"press": FOLDER}), start=False) as plant:
+        (tmp_path / "inbox/press").rename(tmp_path / "away")
+        plant.once()
+        assert kinds(plant) == [("press", "daco", "active")]
+        (tmp_path / "away").rename(tmp_path / "inbox/press")
+        plant.once()
+        assert kinds(plant) == [("press", "daco", "cleared")]
+
+
+# --- kept recordings, and disks that are full ----------------------------------------------------
+
+
+def test_evidence_of_unfinished_alarms_is_not_evicted(tmp_path):
+    with running(build(tmp_path, {"press": "", "fan": ""}, 'audio_size = "200 kB"')) as plant:
+        evidence = [upload(plant, faulty(row), "fan").clip for row in range(3)]
+        assert plant.store.alarms("fan")[0].is_open
+        others = [upload(plant, faulty(100 + row)).clip for row in range(2)]
+        plant.store.people.set_out_of_service("press", True, KIM)
+        others += [upload(plant, faulty(200 + row)).clip for row in range(8)]
+        assert all(plant.audio(clip) for clip in evidence)
+        assert [plant.audio(clip) is not None for clip in others].count(True) == 3
+        assert plant.recordings.bytes <= 200_000
+
+
+def test_recordings_leave_space_for_the_database_and_half_files_are_removed(tmp_path):
+    (tmp_path / "ab").mkdir()
+    old = tmp_path / "ab" / ".abc.wav.tmp"
+    old.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    recordings = Recordings(tmp_path, 10**9, reserve=1 << 60)
+    assert not old.exists()
+    with pytest.raises(Exception, match="disk is full"):
+        recordings.keep("ab" * 32, normal())
+    assert not recordings.has_space()
+
+
+def test_on_a_full_disk_recordings_go_and_alarms_go_on_and_say_so(tmp_path, monkeypatch):
+    """The store fails as on a full disk until recordings have been evicted."""
+    with running(build(tmp_path, {"press": 'alarm = "2 of 3"'})) as plant:
+        upload(plant, faulty(1))
+        upload(plant, faulty(2))
+        plant.store.people.clear(1, KIM)
+        assert plant.recordings.bytes
+        add = plant.store.writer.add
+
+        def full(clip):
+            if plant.recordings.bytes:
+                raise StoreError("database or disk is full. The disk is full: free some space.")
+            return add(clip)
+
+        monkeypatch.setattr(plant.store.writer, "add", full)
+        monkeypatch.setattr(plant.recordings, "_reserve", 1 << 60)
+        assert upload(plant, faulty(3)).clip.anomalous
+        assert upload(plant, faulty(4)).opened
+        plant.watchdog.tick()
+        causes = {cause.partition(" on ")[0] for _, _, cause in plant.store.open_causes()}
+        assert causes == {"disk", "audio"}
+        monkeypatch.setattr(plant.recordings, "_reserve", 0)
+        upload(plant, faulty(5))
+        plant.watchdog.tick()
+        assert plant.store.open_causes() == []
+
+
+def test_once_on_a_disk_that_refuses_says_so_and_judges_the_rest_later(tmp_path, monkeypatch):
+    file = build(tmp_path, {"press": FOLDER})
+    for row in range(5):
+        put(tmp_path / f"inbox/press/{row}.wav", normal(row))
+    with running(file, start=False) as plant:
+        done = []
+        add = plant.store.writer.add
+
+        def limited(clip):
+            if len(done) == 2:
+                raise StoreError("the disk is full")
+            done.append(clip)
+            return add(clip)
+
+        monkeypatch.setattr(plant.store.writer, "add", limited)
+        summary = plant.once()
+        assert (summary.waiting, summary.failures) == ([], ["press: the disk is full"])
+    with running(file, start=False) as plant:
+        assert plant.once().states["normal"] == 3
+
+
+def test_old_recordings_are_removed_with_their_clips(tmp_path, monkeypatch):
+    with running(build(tmp_path, {"press": 'keep = "1 day"'}, 'keep_audio = "all"')) as plant:
+        old = upload(plant, normal(), received_at=datetime.now(UTC) - timedelta(days=3)).clip
+        new = upload(plant, normal(1)).clip
+        os.utime(plant.audio(old), (0, 0))
+        plant.watchdog._prune()
+        assert plant.audio(old) is None
+        assert plant.audio(new) is not None
+        assert [clip.id for clip in plant.store.clips("press")] == [new.id]
+
+
+def test_two_plants_on_one_database_store_each_recording_once(tmp_path, url):
+    file = build(tmp_path, {"press": FOLDER + 'alarm = "3 of 5"'}, f'database = "{url}"')
+    for row in range(20):
+        put(tmp_path / f"inbox/press/{row:02}.wav", faulty(row))
+    with running(file) as first, running(file) as second:
+        wait_until(
+            lambda: (
+                first.store.machines_summary()[0].clips == 20
+                if first.store.machines_summary()
+                else False
+            )
+        )
+        assert {clip.name for clip in second.store.clips("press")} == {
+            f"{n:02}.wav" for n in range(20)
+        }
+        (alarm,) = second.store.alarms("press")
+        assert alarm.n_clips == 20
+
+
+def test_a_mistake_in_the_configuration_starts_nothing(tmp_path):
+    file = build(tmp_path, {"press": 'alarn = "2 of 3"'})
+    with pytest.raises(Exception, match="alarm"):
+        PlantConfig.load(file)

@@ -1,0 +1,158 @@
+"""Judging in guarded processes: limits, kills, queues; and models that change under way."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from service_process import RATE, faulty, model, normal, wait_until, wav
+
+from daco.audio.formats import AudioLimits
+from daco.errors import DacoError
+from daco.monitoring.judge import Judge, JudgeTimeoutError, UnusableRecordingError
+from daco.monitoring.models import Models
+from daco.monitoring.store import BusyError
+from daco.monitoring.worker import Limits
+
+
+@pytest.fixture(scope="module")
+def judge():
+    made = Judge(2, seconds=20, waiting=4, limits=Limits(300 << 20, AudioLimits(bytes=1 << 26)))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def models(judge, tmp_path):
+    model().save(tmp_path / "press.daco")
+    return Models(
+        {"press": SimpleNamespace(model=tmp_path / "press.daco", force=False)}, judge.describe
+    )
+
+
+def looked(models, path=None, content=None):
+    """The model after its file has changed, and the time in which it is not looked at is over."""
+    if content is not None:
+        path.write_bytes(content)
+    models._entries["press"].looked_at = -1000.0
+    return models.get("press")
+
+
+def worker_pid():
+    """The process that runs it; a function of a module, as jobs are."""
+    return os.getpid()
+
+
+def ask_for(size):
+    """Take memory."""
+    return len(bytearray(size))
+
+
+def test_bytes_and_files_get_the_verdict_of_the_model(judge, models, tmp_path):
+    in_use = models.get("press")
+    (tmp_path / "a.wav").write_bytes(faulty())
+    verdict, sha256 = judge.score(in_use, faulty(), "a.wav")
+    assert judge.score(in_use, tmp_path / "a.wav", "a.wav") == (verdict, sha256)
+    assert (verdict.state, verdict.model_sha256) == ("anomalous", model().sha256)
+    assert judge.score(in_use, normal(), "n")[0].state == "normal"
+    assert in_use.info.names == model().clip_names
+    assert len(judge.normals(in_use)) == 40
+
+
+def test_what_is_no_recording_is_refused_with_the_reason(judge, models, tmp_path):
+    in_use = models.get("press")
+    for given in (b"", b"RIFF", normal()[:1000], tmp_path / "missing.wav", tmp_path):
+        with pytest.raises(UnusableRecordingError):
+            judge.score(in_use, given, "bad.wav")
+
+
+def test_time_and_memory_are_limited_and_the_next_job_is_done(judge, models):
+    in_use = models.get("press")
+    with pytest.raises(JudgeTimeoutError):
+        judge.call(time.sleep, 60, seconds=0.3)
+    with pytest.raises(DacoError, match="memory"):
+        judge.call(ask_for, 1 << 31)
+    assert judge.call(ask_for, 1 << 20) == 1 << 20
+    hour = wav(np.zeros(RATE * 1800))  # 57 MB: decoding it takes more memory than is allowed
+    with pytest.raises(UnusableRecordingError):
+        judge.score(in_use, hour, "long.wav")
+    assert judge.score(in_use, normal(), "n")[0].state == "normal"
+    assert resource.getrlimit(resource.RLIMIT_AS) == (-1, -1)  # of this process
+
+
+def test_workers_that_are_killed_are_replaced_and_their_jobs_done_by_others(judge, models):
+    in_use, before = models.get("press"), judge.restarts
+    busy = threading.Thread(target=lambda: judge.call(time.sleep, 1))
+    busy.start()
+    for kill in range(6):
+        os.kill(judge.call(worker_pid), signal.SIGKILL)
+        assert judge.score(in_use, normal(kill), "n")[0].state == "normal"
+    busy.join()
+    assert judge.restarts >= before + 5
+
+
+def test_a_full_queue_is_said_at_once(judge):
+    with ThreadPoolExecutor(6) as pool:
+        jobs = [pool.submit(judge.call, time.sleep, 1.5) for _ in range(6)]
+        wait_until(lambda: judge.queued == 4)
+        begun = time.monotonic()
+        with pytest.raises(BusyError):
+            judge.call(worker_pid)
+        assert time.monotonic() - begun < 1
+        for job in jobs:
+            job.result()
+    assert judge.call(worker_pid)
+
+
+def test_a_changed_model_is_used_and_one_that_cannot_be_used_is_not(models, tmp_path, judge):
+    path, first = tmp_path / "press.daco", models.get("press")
+    second = looked(models, path, model(seed=100).to_bytes())
+    assert second.info.sha256 == model(seed=100).sha256 != first.info.sha256
+    damaged = bytearray(path.read_bytes())
+    damaged[2000:2100] = bytes(100)
+    foreign = replace(model(), machine="fan").to_bytes()
+    for content, word in ((b"", "model"), (bytes(damaged), ""), (foreign, "another machine")):
+        assert looked(models, path, content) is second
+        assert word in models.problem("press")
+        assert models.problem("press").endswith("The one before stays in use.")
+    assert judge.score(second, normal(100), "n")[0].state == "normal"
+    path.unlink()
+    assert looked(models) is second
+    assert "No such file" in models.problem("press")
+    assert looked(models, path, model().to_bytes()).info.sha256 == first.info.sha256
+    assert models.problem("press") is None
+
+
+def test_no_exception_while_a_model_is_described_ends_anything(tmp_path):
+    """As of a model whose basis lacks what its sentence needs."""
+    model().save(tmp_path / "press.daco")
+    errors = [KeyError("when"), MemoryError(), RuntimeError("bug"), None]
+
+    def describe(data):
+        error = errors.pop(0)
+        if error is not None:
+            raise error
+        return SimpleNamespace(machine="press")
+
+    place = SimpleNamespace(model=tmp_path / "press.daco", force=False)
+    models = Models({"press": place}, describe)
+    for row, word in enumerate(("KeyError", "MemoryError", "bug")):
+        assert looked(models, place.model, model(seed=row).to_bytes()) is None
+        assert word in models.problem("press")
+    assert looked(models, place.model, model().to_bytes()) is not None
+
+
+def test_a_model_of_another_machine_is_used_where_that_is_meant(judge, tmp_path):
+    path = tmp_path / "press.daco"
+    model().save(path)
+    models = Models({"press": SimpleNamespace(model=path, force=True)}, judge.describe)
+    models.get("press")
+    assert looked(models, path, replace(model(), machine="fan").to_bytes()).info.machine == "fan"

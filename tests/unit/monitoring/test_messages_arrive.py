@@ -1,0 +1,356 @@
+"""Delivery to real receivers: a web server, a mosquitto broker, an SMTP server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+
+import pytest
+from broken_server import unused_port
+from receiver import receiving
+from receivers import broker, mail_server, subscribed
+from service_process import wait_until
+from stores import add
+
+from daco.monitoring.alarms import AlarmRule
+from daco.monitoring.config import PlantConfig
+from daco.monitoring.notify import Notifier, receivers, send_test
+from daco.monitoring.store import Store
+
+EVERY = AlarmRule.parse("every", recovery=1)
+
+
+class Status:
+    def __init__(self, name="press", **values):
+        self.id, self.title, self.state, self.oddness, self.limit = (
+            name,
+            "Press 1",
+            "normal",
+            0.3,
+            1,
+        )
+        self.last_at = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        self.open_alarms, self.out_of_service, self.problems = 0, False, ()
+        vars(self).update(values)
+
+
+def configured(machine=None, **notify):
+    machines = {"press": {"model": "x", "title": "Press 1", **(machine or {})}}
+    return PlantConfig(notify=notify, machine={**machines, "fan": {"model": "x"}})
+
+
+class Plant:
+    """A store and its notifier."""
+
+    def __init__(self, folder, config):
+        self.config = config
+        url = f"sqlite:///{folder}/daco.db"
+        self.store = Store.open(url, rules=lambda _: EVERY, receivers=receivers(config))
+        self.sentences, self.states = [], [Status()]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.store.close()
+
+    def delivering(self, **options):
+        options = {"first_wait": 0.02, **options}
+        notifier = Notifier(
+            self.config, self.store, lambda: self.states, self.sentences.append, **options
+        )
+        return _Running(notifier)
+
+    def pending(self):
+        return sum(self.store.outbox.pending().values())
+
+
+class _Running:
+    def __init__(self, notifier):
+        self.notifier = notifier
+
+    def __enter__(self):
+        self.notifier.start()
+        return self.notifier
+
+    def __exit__(self, *_):
+        self.notifier.stop()
+
+
+def kinds(requests):
+    return [json.loads(body)["type"] for _, body in requests]
+
+
+def test_alarms_go_first_and_delivered_messages_are_deleted(tmp_path):
+    with (
+        receiving() as server,
+        Plant(tmp_path, configured(webhook=server.url, events="all")) as plant,
+    ):
+        for number in range(3):
+            add(plant.store, verdict={"name": f"{number}.wav"})
+        add(plant.store, anomalous=True)
+        add(plant.store)
+        with plant.delivering():
+            wait_until(lambda: plant.pending() == 0)
+    sent = kinds(server.accepted)
+    assert sent[:2] == ["alarm.opened", "alarm.cleared"]
+    assert sorted(sent[2:]) == ["clip.scored"] * 5
+
+
+def test_a_refusal_is_set_aside_shown_and_blocks_nothing(tmp_path):
+    with (
+        receiving() as server,
+        Plant(tmp_path, configured(webhook=server.url, events="all")) as plant,
+    ):
+        for number in range(56):
+            add(plant.store, verdict={"name": f"{number}.wav"})
+        add(plant.store, anomalous=True, verdict={"name": "alarm.wav"})
+        server.answer = lambda _: 400 if b"clip.scored" in server.requests[-1][1] else 204
+        with plant.delivering() as notifier:
+            wait_until(lambda: plant.pending() == 0)
+            assert "refuses messages (answered 400)" in notifier.problems()[0]
+            assert len(plant.sentences) == 1
+        assert kinds(server.accepted)[0] == "alarm.opened"
+        refused = plant.store.outbox.refused(100)
+        assert len(refused) == 57
+        assert {each.last_error for each in refused} == {"answered 400"}
+        assert [alarm.machine for alarm in plant.store.alarms()] == ["press"]
+        server.answer = lambda _: 204
+        for each in refused:
+            plant.store.outbox.resend(each.id)
+        with plant.delivering():
+            wait_until(lambda: plant.pending() == 0)
+    assert kinds(server.accepted).count("clip.scored") == 57
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_a_failure_is_repeated_with_the_same_id_until_it_succeeds(tmp_path, status):
+    with receiving() as server, Plant(tmp_path, configured(webhook=server.url)) as plant:
+        add(plant.store, anomalous=True)
+        server.answer = lambda number: status if number < 3 else 204
+        with plant.delivering():
+            wait_until(lambda: plant.pending() == 0)
+    assert len(server.requests) == 4
+    assert len({headers["webhook-id"] for headers, _ in server.requests}) == 1
+    assert any("takes messages again" in sentence for sentence in plant.sentences)
+
+
+def test_a_huge_retry_after_does_not_end_delivery(tmp_path):
+    with receiving() as server, Plant(tmp_path, configured(webhook=server.url)) as plant:
+        add(plant.store, anomalous=True)
+        server.headers = {"Retry-After": "99999999999999"}
+        server.answer = lambda _: 503
+        with plant.delivering():
+            wait_until(lambda: server.requests)
+            wait_until(lambda: plant.sentences)
+        (due,) = [row.due_at for row in _waiting(plant.store)]
+        assert 200 < (due - datetime.now(UTC)).total_seconds() <= 300
+
+
+def _waiting(store):
+    from sqlalchemy import select
+
+    from daco.monitoring.store.schema import outbox
+
+    with store.database.reading() as connection:
+        return connection.execute(select(outbox.c.due_at)).all()
+
+
+def test_a_receiver_that_refuses_an_alarm_is_an_alarm_for_the_others(tmp_path):
+    with receiving() as server, mail_server() as inbox:
+        server.answer = lambda _: 404
+        config = configured(webhook=server.url, urls=[inbox.url])
+        with Plant(tmp_path, config) as plant:
+            add(plant.store, anomalous=True)
+            with plant.delivering():
+                wait_until(lambda: len(inbox.mails) == 2)
+                wait_until(lambda: plant.pending() == 0)
+            alarms = plant.store.alarms()
+    assert {(alarm.machine, alarm.kind) for alarm in alarms} == {("press", "fault"), (None, "daco")}
+    assert len(server.requests) == 2  # the fault, and that it was refused
+
+
+def test_the_trouble_of_one_receiver_delays_no_other_and_is_an_alarm(tmp_path):
+    dead = f"http://127.0.0.1:{unused_port()}/"
+    with mail_server() as inbox:
+        config = configured(webhook=dead, urls=[inbox.url], cooldown="1 s")
+        with Plant(tmp_path, config) as plant:
+            add(plant.store, anomalous=True)
+            with plant.delivering(failing_after=0.0) as notifier:
+                wait_until(lambda: len(inbox.mails) >= 2)
+                assert notifier.problems()
+            subjects = [mail["Subject"] for mail in inbox.mails]
+    assert subjects[0] == "Press 1: sounds different from the healthy machine"
+    assert "Daco needs attention" in subjects
+
+
+def test_a_mail_says_what_happened_in_plain_words(tmp_path):
+    with mail_server() as inbox, Plant(tmp_path, configured(urls=[inbox.url])) as plant:
+        add(plant.store, anomalous=True, at=datetime(2026, 3, 1, 12, tzinfo=UTC))
+        add(plant.store)
+        inbox.answer = "451 try later"
+        with plant.delivering():
+            wait_until(lambda: plant.sentences)
+            inbox.answer = "250 OK"
+            wait_until(lambda: len(inbox.mails) == 2)
+    opened, cleared = inbox.mails
+    text = opened.get_body(("plain",)).get_content()
+    assert "Oddness 2 (the alarm limit is 1). 1 in 100 healthy recordings sounds like this." in text
+    assert "http://127.0.0.1:8477/#/machines/press/clips/1" in text
+    assert "p_value" not in text
+    assert len(opened["X-Daco-Message-Id"]) == 32
+    assert opened["X-Daco-Message-Id"][:12] in text
+    assert opened["To"] == "kim@plant.example"
+    assert cleared["Subject"] == "Press 1: sounds normal again"
+
+
+def test_a_machine_has_receivers_of_its_own(tmp_path):
+    with mail_server() as all_of_them, mail_server() as own:
+        config = configured(urls=[all_of_them.url], machine={"notify": [own.url]})
+        with Plant(tmp_path, config) as plant:
+            add(plant.store, anomalous=True)
+            add(plant.store, anomalous=True, machine="fan", verdict={"machine": "fan"})
+            with plant.delivering():
+                wait_until(lambda: plant.pending() == 0)
+    assert len(all_of_them.mails) == 2
+    assert [mail["Subject"] for mail in own.mails] == [
+        "Press 1: sounds different from the healthy machine"
+    ]
+
+
+def test_a_broker_has_the_retained_state_alarms_discovery_and_a_last_will(tmp_path):
+    with broker(tmp_path) as mosquitto, subscribed(mosquitto.port) as seen:
+        config = configured(mqtt=mosquitto.url)
+        with Plant(tmp_path, config) as plant:
+            with plant.delivering() as notifier:
+                wait_until(lambda: seen.last("daco/status") == "online")
+                wait_until(lambda: seen.last("daco/press/state"))
+                plant.states = [Status(state="anomalous", oddness=1.8, open_alarms=1)]
+                add(plant.store, anomalous=True)
+                notifier.wake()
+                wait_until(lambda: seen.last("daco/press/alarm"))
+                wait_until(lambda: json.loads(seen.last("daco/press/state"))["open_alarms"] == 1)
+                with subscribed(mosquitto.port) as late:  # comes later and still sees the state
+                    wait_until(lambda: late.last("daco/press/state"))
+                    assert json.loads(late.last("daco/press/state"))["oddness"] == 1.8
+                    assert late.last("daco/press/alarm") is None
+            wait_until(lambda: seen.last("daco/status") == "offline")
+    (alarm,) = seen.documents("daco/press/alarm")
+    assert alarm["title"] == "Press 1: sounds different from the healthy machine"
+    assert len(alarm["id"]) == 32
+    assert alarm["data"]["alarm"]["kind"] == "fault"
+    topics = [name for name, *_ in seen.messages if name.startswith("homeassistant/")]
+    assert "homeassistant/binary_sensor/daco_press/alarm/config" in topics
+    sensor = seen.documents("homeassistant/binary_sensor/daco_press/alarm/config")[0]
+    assert sensor["state_topic"] == "daco/press/state"
+    assert sensor["availability_topic"] == "daco/status"
+
+
+def test_messages_wait_for_a_broker_that_is_down_and_arrive_after_it_returns(tmp_path):
+    with broker(tmp_path) as mosquitto, Plant(tmp_path, configured(mqtt=mosquitto.url)) as plant:
+        with plant.delivering():
+            with subscribed(mosquitto.port) as seen:
+                wait_until(lambda: seen.last("daco/status") == "online")
+            mosquitto.kill()
+            add(plant.store, anomalous=True)
+            wait_until(lambda: plant.sentences)
+            mosquitto.start()
+            with subscribed(mosquitto.port) as seen:
+                wait_until(lambda: seen.last("daco/press/alarm"))
+                wait_until(lambda: seen.last("daco/press/state"))
+        assert plant.pending() == 0
+
+
+def test_a_killed_service_leaves_its_last_will(tmp_path):
+    with broker(tmp_path) as mosquitto, subscribed(mosquitto.port) as seen:
+        process = _child(tmp_path, {"mqtt": mosquitto.url})
+        try:
+            wait_until(lambda: seen.last("daco/status") == "online")
+        finally:
+            process.kill()
+            process.wait()
+        wait_until(lambda: seen.last("daco/status") == "offline")
+
+
+def test_a_broker_that_refuses_the_password_is_reported(tmp_path):
+    with broker(tmp_path, password="geheim") as mosquitto:
+        url = mosquitto.url.replace("//", "//daco:{}@")
+        (bad,) = send_test(configured(mqtt=url.format("falsch")))
+        (good,) = send_test(configured(mqtt=url.format("geheim")))
+    assert "refused" in bad.error
+    assert "falsch" not in bad.label
+    assert good.error is None
+
+
+def _child(folder, notify):
+    """A process that delivers the outbox of a folder until it is killed."""
+    script = """
+import json, sys, time
+sys.path[:0] = json.loads(sys.argv[3])
+from test_messages_arrive import Plant, configured
+plant = Plant(sys.argv[1], configured(**json.loads(sys.argv[2])))
+with plant.delivering():
+    time.sleep(600)
+"""
+    path = [os.path.dirname(__file__), *[each for each in sys.path if "tests" in each]]
+    arguments = [str(folder), json.dumps(notify), json.dumps(path)]
+    return subprocess.Popen([sys.executable, "-c", script, *arguments])
+
+
+def test_kill_9_between_sending_and_marking_sends_the_same_id_again(tmp_path):
+    with receiving() as server, Plant(tmp_path, configured(webhook=server.url)) as plant:
+        add(plant.store, anomalous=True)
+        process = None
+
+        def kill(_):
+            os.kill(process.pid, signal.SIGKILL)  # it has sent, and waits for the answer
+            process.wait()
+            return 204
+
+        server.answer = kill
+        process = _child(tmp_path, {"webhook": server.url})
+        wait_until(lambda: server.requests)
+        wait_until(lambda: process.poll() is not None)
+        assert plant.pending() == 1
+        server.answer = lambda _: 204
+        plant.store.outbox.hurry("webhook")  # or two minutes later
+        with plant.delivering():
+            wait_until(lambda: plant.pending() == 0)
+    assert len(server.requests) == 2
+    assert len({headers["webhook-id"] for headers, _ in server.requests}) == 1
+
+
+def test_a_test_message_reaches_every_receiver_and_tells_which_fails(tmp_path):
+    dead = f"http://127.0.0.1:{unused_port()}/T0KEN"
+    with broker(tmp_path) as mosquitto, mail_server() as inbox, subscribed(mosquitto.port) as seen:
+        config = configured(urls=[inbox.url], mqtt=mosquitto.url, webhook=dead)
+        results = {each.receiver.partition(":")[0]: each.error for each in send_test(config)}
+        assert results["url"] is None
+        assert results["mqtt"] is None
+        assert "refused" in results["webhook"]
+        assert inbox.mails[0]["Subject"] == "daco: test message"
+        wait_until(lambda: seen.last("daco/alarm"))
+        assert seen.last("daco/status") is None
+
+
+def test_messages_of_receivers_that_are_gone_are_removed(tmp_path):
+    with Plant(tmp_path, configured(webhook="http://127.0.0.1:9/")) as plant:
+        add(plant.store, anomalous=True)
+    with Plant(tmp_path, configured()) as plant, plant.delivering():
+        assert plant.pending() == 0
+
+
+def test_stopping_does_not_wait_for_a_receiver_that_rests(tmp_path):
+    dead = f"http://127.0.0.1:{unused_port()}/"
+    with Plant(tmp_path, configured(webhook=dead)) as plant:
+        add(plant.store, anomalous=True)
+        with plant.delivering(first_wait=200.0) as notifier:
+            wait_until(lambda: plant.sentences)
+            assert notifier.finish(60.0) == 1
+            began = time.monotonic()
+        assert time.monotonic() - began < 20

@@ -1,0 +1,383 @@
+"""Several processes at one store, kills, power cuts, full disks, clocks that jump, backups."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import stores
+from postgres import new_database
+from sqlalchemy import text
+from stores import KIM, START, add, new_clip, opened, rows
+
+from daco.errors import InputError
+from daco.monitoring.store import Store, StoreError
+from daco.monitoring.store import database as databases
+from daco.monitoring.store.database import open_database
+from daco.monitoring.store.retention import backup, protected_audio, prune, restore
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stores.__file__).parent)}
+DAY = timedelta(days=1)
+
+
+def start(program, *arguments):
+    """A Python process that has the helpers of these tests."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+    )
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+WRITER = """
+import random, sys
+from stores import new_clip, opened
+numbers = random.Random(int(sys.argv[2])).sample(range(60), 60)
+added = 0
+with opened(sys.argv[1]) as store:
+    while numbers:
+        three, numbers = numbers[:3], numbers[3:]
+        batch = [new_clip(True, f"m{i % 2}", source_key=str(i)) for i in three]
+        added += sum(not each.known for each in store.add_many(batch))
+print(added)
+"""
+
+
+def test_processes_that_store_the_same_recordings_store_each_once(url):
+    """They also open the database at once, while it is still empty."""
+    writers = [start(WRITER, url, seed) for seed in range(3)]
+    finished = [writer.communicate(timeout=60) for writer in writers]
+    assert [writer.returncode for writer in writers] == [0, 0, 0], finished
+    assert sum(int(out) for out, _ in finished) == 60
+    with opened(url) as store:
+        assert [(each.clips, each.anomalous) for each in store.machines_summary()] == [(30, 30)] * 2
+        for machine in ("m0", "m1"):  # whose clips never were normal: one alarm
+            (alarm,) = store.alarms(machine)
+            ids = [clip.id for clip in store.clips(machine)][::-1]
+            assert (alarm.clip_ids, alarm.n_clips) == (tuple(ids[:2]), 30)
+        assert store.outbox.pending() == {"mail": 62, "hook": 62}
+        changed = [clip.changed for clip in store.changes(0).clips]
+        assert changed == sorted(changed)
+
+
+def test_a_reader_that_asks_for_changes_misses_none_while_others_write(url):
+    with opened(url) as store:
+        writers = [start(WRITER, url, seed) for seed in range(2)]
+        seen, number = [], 0
+        while any(writer.poll() is None for writer in writers) or number < store.changes().last:
+            some = store.changes(number)
+            seen += [clip.id for clip in some.clips]
+            number = some.last
+        for writer in writers:
+            writer.communicate()
+        assert sorted(seen) == sorted(row["id"] for row in rows(url, "daco_clips"))
+
+
+def test_threads_commit_together_and_takers_never_hold_the_same_message(url):
+    with opened(url) as store:
+        taken = []
+
+        def work(seed):
+            for number in random.Random(seed).sample(range(40), 40):
+                add(store, source_key=str(number))
+
+        def take():
+            while delivery := store.outbox.take("mail", 60):
+                taken.append(delivery.key)
+
+        for target, given in ((work, [(0,), (1,), (2,)]), (take, [(), ()])):
+            threads = [threading.Thread(target=target, args=args) for args in given]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert store.machines_summary()[0].clips == 40
+        assert len(taken) == len(set(taken)) == 40
+
+
+# --- kills and power cuts ------------------------------------------------------------------------
+
+BATCHES = """
+import sys
+from stores import new_clip, opened
+store = opened(sys.argv[1], rule="every", receivers=("mail",))
+for batch in range(1000):
+    name = {"name": f"{sys.argv[2]}-{batch}"}
+    whose = [f"{sys.argv[2]}-{batch}-{i}" for i in range(50)]
+    clips = [new_clip(True, each, source_key="k", verdict=name) for each in whose]
+    store.add_many(clips)
+    print(batch, flush=True)
+"""
+
+
+def test_a_kill_in_the_middle_of_a_batch_leaves_all_of_it_or_nothing(url):
+    opened(url).close()
+    moments = random.Random(0)
+    for kill in range(4):
+        with start(BATCHES, url, kill) as writer:
+            for _ in range(1 + kill):
+                assert writer.stdout.readline()
+            time.sleep(moments.uniform(0, 0.1))  # into the next batch
+            writer.kill()
+    counts = Counter(clip["name"] for clip in rows(url, "daco_clips"))
+    assert len(counts) >= 10  # those that were answered, at least
+    assert set(counts.values()) == {50}
+    stored = counts.total()
+    assert sum(row["clips"] for row in rows(url, "daco_machines")) == stored
+    assert sum(row["clips"] for row in rows(url, "daco_trends") if row["period"] == "day") == stored
+    n_machines = len(rows(url, "daco_machines"))
+    assert len(rows(url, "daco_alarms")) == n_machines
+    assert len(rows(url, "daco_outbox")) == stored + n_machines
+
+
+def test_what_was_answered_is_on_the_disk(tmp_path):
+    """A copy of the files, as a disk has them after a power cut, has every answered clip.
+
+    The copy is made while the writer goes on. That the operating system was asked to write, the
+    setting says: a copy also has what only its cache has.
+    """
+    url = f"sqlite:///{tmp_path}/daco.db"
+    with opened(url) as store:
+        with store.database.reading() as connection:
+            synchronous = connection.exec_driver_sql("PRAGMA synchronous").scalar_one()
+            assert synchronous == 2
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar_one() == "wal"
+        answered = [add(store, source_key=str(row)).clip.id for row in range(60)]
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for suffix in ("", "-wal"):  # the index of the WAL is made again
+            shutil.copyfile(f"{tmp_path}/daco.db{suffix}", f"{copy}/daco.db{suffix}")
+    with opened(f"sqlite:///{copy}/daco.db") as store:
+        assert [clip.id for clip in store.clips("press")][::-1] == answered
+
+
+LIMITED = """
+import resource, sys
+from stores import add, opened
+from daco.monitoring.store import StoreError
+store = opened(sys.argv[1])
+for row in range(20):
+    add(store, source_key=str(row))
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+stored = 20
+try:
+    while stored < 100_000:
+        add(store, source_key=str(stored))
+        stored += 1
+except StoreError as error:
+    print(stored, error)
+try:
+    store.check()
+except StoreError as error:
+    print("check fails")
+"""
+
+
+@pytest.mark.parametrize("size", [4096, 3_000_000])
+def test_a_disk_that_takes_no_more_keeps_what_was_answered_and_the_check_notices(tmp_path, size):
+    """The size of files is limited, which fails as a full disk does: in the middle of a write."""
+    url = f"sqlite:///{tmp_path}/daco.db"
+    with start(LIMITED, url, size) as writer:
+        out, errors = writer.communicate(timeout=60)
+    assert writer.returncode == 0, errors
+    stored = int(out.split()[0])
+    assert (stored == 20, "check fails" in out) == (
+        (True, True) if size == 4096 else (False, False)
+    )
+    with opened(url) as store:
+        assert store.machines_summary()[0].clips == stored
+        store.check()
+
+
+# --- retention -----------------------------------------------------------------------------------
+
+
+def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url):
+    with opened(url) as store:
+        for row in range(10):
+            add(store, at=START, source_key=str(row))
+        for machine in ("press", "fan"):
+            for row in range(2):
+                add(store, True, machine=machine, at=START, audio_sha256=f"{machine}{row}")
+        for _ in range(3):  # the alarm of the fan is over, and somebody has seen it
+            add(store, machine="fan", at=START)
+        (fan,) = store.alarms("fan")
+        store.people.acknowledge(fan.id, KIM)
+        add(store, at=START + 40 * DAY)
+        assert protected_audio(store.database) == {"press0", "press1"}
+        removal = prune(store.database, lambda machine: 30 * DAY, now=START + 40 * DAY)
+        assert (removal.clips, removal.alarms, removal.problems) == (15, 1, ())
+        assert [clip.anomalous for clip in store.clips("press")] == [False, True, True]
+        assert [alarm.machine for alarm in store.alarms()] == ["press"]
+        assert add(store, at=START, source_key="3").known  # still known, and not judged again
+        assert store.outbox.pending() == {"mail": 1, "hook": 1}  # the clip of today
+
+
+def test_a_clock_that_jumped_removes_nothing(url):
+    with opened(url, receivers=()) as store:
+        many = [new_clip(at=START + row * DAY / 200) for row in range(1100)]
+        store.add_many(many)
+        for now in (START + 4000 * DAY, START - 4000 * DAY):
+            removal = prune(store.database, lambda machine: 30 * DAY, now=now)
+            assert removal.clips == 0
+        (problem,) = prune(store.database, lambda machine: 2 * DAY, now=START + 8 * DAY).problems
+        assert "1,100 recordings of press would be removed at once" in problem
+        add(store, at=START + 400 * DAY)  # received while the clock was wrong
+        (problem,) = prune(store.database, lambda machine: 5 * DAY, now=START + 6 * DAY).problems
+        assert "from the future" in problem
+        removal = prune(store.database, lambda machine: DAY, now=START + 500 * DAY, force=True)
+        assert (removal.clips, removal.problems) == (1101, ())
+
+
+def test_a_clock_that_is_ahead_empties_no_small_history_either(url):
+    with opened(url, receivers=()) as store:
+        store.add_many([new_clip(at=START + row * DAY) for row in range(20)])
+        removal = prune(store.database, lambda machine: 30 * DAY, now=START + 3650 * DAY)
+        assert removal.clips == 0
+        assert "the clock may be wrong" in removal.problems[0]
+        add(store, machine="fan", at=START + 60 * DAY)  # the plant runs, the press does not
+        removal = prune(store.database, lambda machine: 30 * DAY, now=START + 60 * DAY)
+        assert (removal.clips, removal.problems) == (20, ())
+
+
+def test_a_backup_of_a_database_in_use_can_be_restored(tmp_path):
+    copy = tmp_path / "backup.db"
+    with opened(f"sqlite:///{tmp_path}/daco.db") as store:
+        for _ in range(3):
+            add(store)
+        backup(store.database, copy)
+        add(store)
+        with pytest.raises(InputError, match="exists"):
+            backup(store.database, copy)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    restore(copy, tmp_path / "daco.db")
+    with opened(f"sqlite:///{tmp_path}/daco.db") as store:
+        assert store.machines_summary()[0].clips == 3
+    (tmp_path / "other").write_bytes(b"RIFF" * 1000)
+    with pytest.raises(StoreError, match="not a backup"):
+        restore(tmp_path / "other", tmp_path / "daco.db")
+
+
+# --- places --------------------------------------------------------------------------------------
+
+
+def test_the_file_is_private_and_is_not_made_where_none_should_be(tmp_path):
+    file = tmp_path / "daco.db"
+    with pytest.raises(StoreError, match="There is no database"):
+        Store.open(f"sqlite:///{file}", create=False)
+    assert not file.exists()
+    with opened(f"sqlite:///{file}") as store:
+        add(store)
+        modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("daco.db*")}
+        assert modes == {0o600}
+
+
+def test_a_file_that_is_moved_away_is_noticed_and_no_other_is_made(tmp_path):
+    file, away = tmp_path / "daco.db", tmp_path / "away.db"
+    with opened(f"sqlite:///{file}") as store:
+        add(store)
+        file.rename(away)
+        for act in (store.check, lambda: add(store), store.machines_summary):
+            with pytest.raises(StoreError, match="was removed"):
+                act()
+        assert not file.exists()
+        away.rename(file)
+        store.check()
+        add(store)
+        assert store.machines_summary()[0].clips == 2
+
+
+def test_a_check_writes_and_waits_only_a_moment_for_another_writer(url):
+    with opened(url) as store:
+        store.check()
+        beats = {row["name"]: row["value"] for row in rows(url, "daco_schema")}
+        assert abs(beats["heartbeat"] - time.time()) < 60
+        other = open_database(url)
+        with other.writing() as connection:
+            connection.execute(text("UPDATE daco_schema SET value = 1 WHERE name = 'heartbeat'"))
+            if url.startswith("sqlite"):
+                begun = time.monotonic()
+                with pytest.raises(StoreError, match="locked"):
+                    store.check()
+                assert time.monotonic() - begun < 20 * databases.CHECK_PATIENCE
+        other.engine.dispose()
+        store.check()
+
+
+def test_another_version_and_a_table_of_somebody_else_are_left_alone(url):
+    with opened(url) as store:
+        add(store)
+        with store.database.writing() as connection:
+            connection.execute(text("UPDATE daco_schema SET value = 99 WHERE name = 'version'"))
+    with pytest.raises(StoreError, match=r"version 99; this daco uses version 2\. Choose another"):
+        Store.open(url)
+    assert len(rows_without_opening(url)) == 1
+
+
+def rows_without_opening(url):
+    """The clips of a database that cannot be opened as a store."""
+    from sqlalchemy import create_engine
+
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT id FROM daco_clips")).all()
+    engine.dispose()
+    return found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:////nowhere/daco.db",
+        "sqlite:///daco.db?cache=shared",
+        "mysql://me@host/db",
+        "no secret://p@ss",
+    ],
+)
+def test_other_places_are_refused_without_their_passwords(url):
+    with pytest.raises(InputError) as caught:
+        Store.open(url)
+    assert "p@ss" not in str(caught.value)
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path):
+    path = tmp_path / "daco.db"
+    path.write_bytes(b"RIFF" * 1000)
+    with pytest.raises(StoreError, match="not a database"):
+        Store.open(f"sqlite:///{path}")
+    assert path.read_bytes() == b"RIFF" * 1000
+    with pytest.raises(StoreError, match="cannot be used") as caught:
+        Store.open(f"postgresql://kim:hunter2@/daco?host={tmp_path}")
+    assert "hunter2" not in str(caught.value)
+    with sqlite3.connect(tmp_path / "empty.db"), pytest.raises(StoreError, match="nothing in this"):
+        Store.open(f"sqlite:///{tmp_path}/empty.db", create=False)
+
+
+def test_a_lost_connection_is_replaced():
+    """As after an update of PostgreSQL: connections that were open are dead."""
+    with opened(new_database()) as store:
+        add(store, source_key="a")
+        with store.database.reading() as connection:
+            backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        os.kill(backend, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while Path(f"/proc/{backend}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not add(store, source_key="b").known
+        assert add(store, source_key="a").known
