@@ -48,21 +48,7 @@ _COVERAGE = [*MACHINE, "domain", "configuration", "decision", "level", "rate", "
 
 
 def frontier_table(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Compute the mean AUC of source and target along the strengths m of the calibration.
-
-    Parameters
-    ----------
-    metrics : DataFrame
-        ``set, machine, section, configuration`` and the metrics in percent.
-
-    Returns
-    -------
-    DataFrame
-        A row for each labelled set and variant, as far as there are: ``raw``, ``daco-m...`` from
-        strong to no shrinkage, ``ratio-soft``. Columns ``set, variant, configuration, m,
-        auc_source, auc_target`` (means over machines and sections), ``signed_gap, absolute_gap,
-        median_gap`` (of source minus target) and ``score``.
-    """
+    """The table of :meth:`StudyResult.frontier`, from a table of metrics."""
     domains = ["auc_source", "auc_target"]
     if not set(domains) <= set(metrics):
         return pd.DataFrame(columns=_FRONTIER)
@@ -94,21 +80,9 @@ def _variants(known: set[str]) -> Iterator[tuple[str, float, str]]:
 
 
 def coverage_table(clips: pd.DataFrame, chosen: str) -> pd.DataFrame:
-    """Compute the realised false-alarm rates of normal test clips at nominal rates.
+    """The table of :meth:`StudyResult.coverage`, of `chosen`, raw k-NN, the fixed default, blend.
 
-    Parameters
-    ----------
-    clips : DataFrame
-        The table of a study.
-    chosen : str
-        The configuration of which there are rows, beside raw k-NN, the fixed default and blend.
-
-    Returns
-    -------
-    DataFrame
-        ``set, machine, section, domain, configuration, decision, level, rate, n``, where n is the
-        number of normal clips. A ``p-value`` at most the level is an alarm. The paper decided by
-        one threshold for all domains; ``paper's threshold`` has the rates of that, for comparison.
+    The paper decided by one threshold for all domains; ``paper's threshold`` has the rates of that.
     """
     known = (clips["split"] == "test") & (clips["label"] == 0) & (clips["domain"] != "")
     normals, train = clips[known], clips[clips["split"] == "train"]
@@ -163,26 +137,7 @@ def transfer_of(
     years: Years | None = None,
     n_draws: int = 2000,
 ) -> pd.DataFrame:
-    """Compute how the dev score and the criterion rank configurations by evaluation score.
-
-    Parameters
-    ----------
-    grid : DataFrame
-        ``configuration, eval_score`` and, as far as they are known, ``dev_score, criterion_dev``.
-    metrics, by_machine : DataFrame
-        Metrics and criteria of the machines, which are resampled.
-    years : mapping of set to year, optional
-    n_draws : int
-        Draws of the bootstraps.
-
-    Returns
-    -------
-    DataFrame
-        ``signal`` (``dev score`` or ``criterion``), ``rho`` (Spearman; +1 is a perfect predictor),
-        the 95 % interval ``low, high``, ``over`` (``families`` of configurations, which are near
-        copies of each other, or ``machines``), n and, over families, ``p``: two-sided, by permuted
-        family means. No rows if a signal is constant or has fewer than three configurations.
-    """
+    """The table of :meth:`StudyResult.transfer`; `metrics` and `by_machine` are resampled."""
     rows: list[list[Any]] = []
     for signal, column, sign in (("dev score", "dev_score", 1), ("criterion", "criterion_dev", -1)):
         if not {column, "eval_score"} <= set(grid):
@@ -236,22 +191,9 @@ def differences_table(
     year: int | None = None,
     clips: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Compute the evaluation score of the chosen configuration minus that of others.
+    """The table of :meth:`StudyResult.differences`, of `metrics` and `rules` of the study.
 
-    Parameters
-    ----------
-    metrics, rules : DataFrame
-        ``result.metrics()`` and ``result.rules()`` of a study.
-    chosen : str
-    year : int, optional
-    clips : DataFrame, optional
-        Test clips, for intervals over these.
-
-    Returns
-    -------
-    DataFrame
-        ``rules`` (that pick the other one), ``first, second, value, low, high, n, over``: paired
-        differences in points. An interval over test clips holds for these machines only.
+    With test `clips` there are intervals over these, too.
     """
     known = set(metrics["configuration"]) - {chosen}
     picked = rules[rules["configuration"].isin(known)]

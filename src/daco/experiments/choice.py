@@ -1,8 +1,7 @@
 """Choosing a configuration from the tables of a study: by one rule, by all, and how stably.
 
-The table of criteria has the columns ``set, machine, section, configuration, measure, split,
-value``. A choice reads criteria, the label-free veto and, for some rules, the development scores;
-evaluation scores are only looked up for configurations that were chosen before.
+A choice reads criteria, the label-free veto and, for some rules, the development scores; evaluation
+scores are only looked up for configurations that were chosen before.
 """
 
 from __future__ import annotations
@@ -60,37 +59,9 @@ def grid_of(
     years: Years | None = None,
     veto: Viability | None = None,
 ) -> pd.DataFrame:
-    """Compute official scores and mean criteria of the candidates.
+    """The table of :meth:`StudyResult.grid`; without `metrics` it has no scores.
 
-    Parameters
-    ----------
-    candidates : sequence of str
-        The configurations, in tie-breaking order.
-    metrics : DataFrame, optional
-        ``set, machine, section, configuration`` and the metrics in percent. A machine counts in a
-        score if it has metrics of all candidates.
-    criteria : DataFrame
-        ``set, machine, section, configuration, measure, split, value``.
-    years : mapping of set to year, optional
-    veto : Viability, optional
-        The label-free veto.
-
-    Returns
-    -------
-    DataFrame
-        ``configuration`` and, as far as they are known, ``dev_score``, ``eval_score``,
-        ``criterion_dev``, ``criterion_eval``, ``criterion_paper``, ``pseudo_score`` and ``viable``.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from daco.experiments.choice import grid_of
-    >>> keys = {"set": "dev", "machine": "fan", "section": "00", "configuration": ["a", "b"]}
-    >>> metrics = pd.DataFrame(keys | {"auc": [80.0, 60.0], "pauc": [60.0, 60.0]})
-    >>> criteria = pd.DataFrame(keys | {"measure": "balance", "split": 0, "value": [0.5, 0.4]})
-    >>> grid_of(["a", "b"], metrics, criteria)[["dev_score", "criterion_dev"]].round(1).values
-    array([[68.6,  0.5],
-           [60. ,  0.4]])
+    A machine without the metrics of some candidate does not count, so that all are of the same.
     """
     names = list(candidates)
     grid = pd.DataFrame({"configuration": names})
@@ -119,10 +90,7 @@ def grid_of(
 
 
 def machine_criteria(criteria: pd.DataFrame) -> pd.DataFrame:
-    """The criterion of each machine and configuration, the mean over splits.
-
-    Returns ``set, machine, section, configuration, criterion``, in the order of the table.
-    """
+    """The ``criterion`` of each machine and configuration, the mean over splits."""
     rows = criteria[criteria["measure"] == "balance"]
     keys = [*MACHINE, "configuration"]
     means = rows.groupby(keys, sort=False, observed=True)["value"].mean(skipna=False)
@@ -149,11 +117,10 @@ def resampled_criteria(criteria: pd.DataFrame, candidates: Sequence[str]) -> Flo
 def label_free_veto(
     criteria: pd.DataFrame, candidates: Sequence[str], machines: Sequence[Mapping[str, Any]]
 ) -> tuple[Viability | None, str]:
-    """The label-free veto over development and evaluation machines alike, and a note about it.
+    """The label-free veto over machines of both sets, and a note about it.
 
-    ``machines`` have ``set, machine, section`` and ``pseudo``, the facts about pseudo-anomalies, or
-    None where there are too few clips. Those with injected faults count alone, where there are any,
-    since sounds say more than moved vectors. Candidates without pseudo scores are not excluded.
+    ``machines`` are those of ``run.json``. Those with injected faults count alone, where there are
+    any, since sounds say more than moved vectors.
     """
     judged = [each for each in machines if each.get("pseudo")]
     if not judged:
@@ -171,21 +138,14 @@ def label_free_veto(
     for each in injected or judged:
         facts, own = each["pseudo"], values.loc[tuple(each[name] for name in MACHINE)]
         own = own.loc[[name for name in candidates if name in own.index]]
-        auc, pauc = (
-            own[[f"pseudo_{name}_{domain}" for domain in facts["domains"]]].to_numpy(float)
+        areas = {
+            name: own[[f"pseudo_{name}_{domain}" for domain in facts["domains"]]].to_numpy(float)
             for name in ("auc", "pauc")
-        )
+        }
+        facts = facts | {"plain": np.asarray(facts["plain"], float), "configs": own.index}
+        lists = ("configs", "domains", "detectable", "warnings")
         scores.append(
-            PseudoScores(
-                configs=tuple(own.index),
-                basis=facts["basis"],
-                domains=tuple(facts["domains"]),
-                auc=auc,
-                pauc=pauc,
-                detectable=tuple(facts["detectable"]),
-                plain=np.asarray(facts["plain"], float),
-                warnings=tuple(facts["warnings"]),
-            )
+            PseudoScores(**(facts | areas | {name: tuple(facts[name]) for name in lists}))
         )
     return viability_veto(scores), note
 
@@ -196,27 +156,12 @@ def label_free_veto(
 def pick(
     grid: pd.DataFrame, rule: Rule | str = Rule.GUARDED, resampled: Float64s | None = None
 ) -> Choice:
-    """Choose a configuration from the table of a grid.
+    """Choose from the table of a grid, as :func:`daco.method.selection.choose`.
 
-    Parameters
-    ----------
-    grid : DataFrame
-        ``configuration`` and, as far as they are known, ``criterion_dev``, ``criterion_paper``,
-        ``dev_score`` and ``viable``. No other column is read.
-    rule : Rule or its value
-    resampled : (C, R), optional
-        The criterion in R resamples.
+    Only ``criterion_dev``, ``criterion_paper``, ``dev_score`` and ``viable`` are read, as far as
+    they are known. Where nothing is known that a veto could use, ``guarded`` takes only the paper's
+    pool of nine, which are known to detect something.
 
-    Returns
-    -------
-    Choice
-        As :func:`daco.method.selection.choose`. Where nothing is known that a veto could use,
-        ``guarded`` takes only the paper's pool of nine, which are known to detect something.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from daco.experiments.choice import pick
     >>> grid = pd.DataFrame({"configuration": ["raw-k1", "conf-soft-m0-k1", "ldn-diff-K16"],
     ...     "dev_score": [58.7, 56.3, 50.4], "criterion_dev": [0.62, 0.49, 0.45]})
     >>> pick(grid).config, pick(grid, "criterion").config
@@ -225,20 +170,20 @@ def pick(
     rule = parse_rule(rule)
     names = grid["configuration"].tolist()
     paper = rule is Rule.PAPER and "criterion_paper" in grid
-    criterion = grid.get("criterion_paper" if paper else "criterion_dev", np.nan)
-    table = pd.DataFrame({"config": names, "criterion": criterion}, index=grid.index)
+    table = grid.reindex(columns=["configuration", "criterion_paper" if paper else "criterion_dev"])
+    table.columns = ["config", "criterion"]
     vetoes = [name for name in ("dev_score", "viable") if name in grid]
     table[vetoes] = grid[vetoes]
     if rule is not Rule.GUARDED:
         return choose(table, rule, resampled=resampled)
-    if table["criterion"].isna().all():
-        if PAPER_CONFIG not in names and "dev_score" in table:
+    if table["criterion"].isna().all() and PAPER_CONFIG not in names:
+        if "dev_score" in table:
             return choose(table, Rule.DEV)
-        if PAPER_CONFIG not in names:
-            return Choice(names[0], rule, "the first of the grid: nothing is known", names[0])
-    elif not vetoes and (pool := [names.index(name) for name in _pool_within(names)]):
-        table = table.iloc[pool]
-        resampled = None if resampled is None else resampled[pool]
+        return Choice(names[0], rule, "the first of the grid: nothing is known", names[0])
+    known = [names.index(name) for name in _pool_within(names)]
+    if known and not vetoes and table["criterion"].notna().any():
+        table = table.iloc[known]
+        resampled = None if resampled is None else resampled[known]
     return choose(table, rule, resampled=resampled)
 
 
@@ -254,16 +199,15 @@ def per_machine_choice(
 
     Without a criterion it takes the fixed default, or the first of a pool without it.
     """
-    fallback = PAPER_CONFIG if PAPER_CONFIG in pool else pool[0]
     rows = by_machine[by_machine["configuration"].isin(pool)].dropna(subset="criterion")
     rows = rows.assign(
         criterion=rows["criterion"].round(CRITERION_DIGITS),
-        order=rows["configuration"].map({name: at for at, name in enumerate(pool)}),
+        order=rows["configuration"].map(list(pool).index),
     )
     best = rows.sort_values(["criterion", "order"]).drop_duplicates(MACHINE)
     machines = metrics[MACHINE].drop_duplicates()
     chosen = machines.merge(best.drop(columns="order"), on=MACHINE, how="left")
-    return chosen.fillna({"configuration": fallback})
+    return chosen.fillna({"configuration": PAPER_CONFIG if PAPER_CONFIG in pool else pool[0]})
 
 
 def explained(choice: Choice, grid: pd.DataFrame, veto: Viability | None, note: str) -> Choice:
@@ -273,9 +217,8 @@ def explained(choice: Choice, grid: pd.DataFrame, veto: Viability | None, note: 
     vetoed = {}
     for name, by in choice.vetoed.items():
         if "dev_score" in rows:
-            values = (
-                f"{rows['dev_score'][name]:.2f}, at or below {rows['dev_score'].quantile(0.1):.2f}"
-            )
+            limit = rows["dev_score"].quantile(0.1)
+            values = f"{rows['dev_score'][name]:.2f}, at or below {limit:.2f}"
             by = by.replace("dev-score veto", f"dev-score veto ({values})")
         vetoed[name] = by.replace("label-free veto", f"label-free veto ({reasons.get(name)})")
     warnings = list(choice.warnings)
@@ -296,24 +239,19 @@ def rules_of(
     resampled: Float64s | None = None,
     years: Years | None = None,
 ) -> pd.DataFrame:
-    """What each rule picks, and what that scores.
+    """The table of :meth:`StudyResult.rules`.
 
-    `grid` is as `pick` reads it; its ``eval_score`` is read for the rows ``random`` (the mean of
-    all candidates) and ``oracle`` alone. `by_machine` has ``criterion`` by machine, `resampled` is
-    (C, R). The result has ``rule, reads, configuration, criterion_dev``, scores with ``low`` and
-    ``high`` (intervals over machines), ``n_dev_machines``, ``n_machines`` (of the evaluation, or
-    of development without evaluation labels), ``agreement`` (the share of the resamples that pick
-    the configuration; nan for a default that is kept within the noise) and ``stability``, the same
-    in words.
+    ``eval_score`` of the grid is read for the rows ``random`` (the mean of all candidates) and
+    ``oracle`` alone. `by_machine` has ``criterion`` by machine, `resampled` is (C, R).
     """
     rows: list[dict[str, Any]] = []
     for rule in Rule:
         with suppress(InputError):  # the grid lacks what it reads, or its veto leaves nothing
             choice = pick(grid, rule, resampled)
-            reads = READS_DEV.get(rule, "nothing") if "dev_score" in grid else "nothing"
-            agreement = choice.agreement if choice.config == choice.pick else None
-            row = {"rule": rule.value, "reads": reads, "configuration": choice.config}
-            rows.append(row | {"agreement": agreement, "stability": choice.stability})
+            row: dict[str, Any] = {"rule": rule.value, "configuration": choice.config}
+            row["reads"] = READS_DEV.get(rule, "nothing") if "dev_score" in grid else "nothing"
+            row["agreement"] = choice.agreement if choice.config == choice.pick else None
+            rows.append(row | {"stability": choice.stability})
     picks = {"fixed": PAPER_CONFIG, "blend": DEFAULT_CONFIG}
     criteria = grid.set_index("configuration").get("criterion_dev", pd.Series(dtype=float))
     pool = _pool_within(grid["configuration"].tolist())
@@ -328,14 +266,14 @@ def rules_of(
     if "eval_score" in grid:
         best = grid["configuration"].iloc[int(grid["eval_score"].argmax())]
         rows.append({"rule": "oracle", "reads": "evaluation labels", "configuration": best})
-    table = pd.DataFrame(rows, columns=["rule", "reads", "configuration", "agreement", "stability"])
+    table = pd.DataFrame(rows)
     metrics = metrics[metrics["configuration"].isin(table["configuration"])]
     table = table[table["configuration"].isin(["", *metrics["configuration"]])]
     scores = _scores(metrics, years)
     scores.loc[""] = grid.reindex(columns=["dev_score", "eval_score"]).mean()
-    table = table.join(scores, on="configuration").fillna({"stability": ""})
+    table = table.join(scores, on="configuration")
     table["criterion_dev"] = table["configuration"].map(criteria)
-    return table[_RULES].reset_index(drop=True)
+    return table.reindex(columns=_RULES).fillna({"stability": ""}).reset_index(drop=True)
 
 
 def _scores(metrics: pd.DataFrame, years: Years | None) -> pd.DataFrame:
@@ -346,19 +284,14 @@ def _scores(metrics: pd.DataFrame, years: Years | None) -> pd.DataFrame:
         year = (years or {}).get(each)
         known = rows.dropna(subset=official_quantities(rows, year), how="all")
         part = score_estimates(known, year).astype({"n": "Int64"})
-        names = {"value": f"{each}_score", "low": f"{each}_low", "high": f"{each}_high"}
-        parts.append(part.rename(columns=names | {"n": f"n_{each}_machines"}))
+        part.columns = [f"{each}_score", f"{each}_low", f"{each}_high", f"n_{each}_machines"]
+        parts.append(part)
     table = pd.concat(parts, axis=1)
     return table.assign(n_machines=table["n_eval_machines"].fillna(table["n_dev_machines"]))
 
 
 def stability_of(grid: pd.DataFrame, rule: Rule | str, resampled: Float64s | None) -> pd.DataFrame:
-    """How many resamples pick each configuration that no veto excludes, and what it scores.
-
-    Returns ``configuration, picked`` (number of resamples), ``n_resamples, within_noise`` (whether
-    its criterion less that of the chosen one has a 5 % quantile <= 0), ``chosen``, criterion and
-    scores; most often picked first. No rows if the rule has no resamples.
-    """
+    """The table of :meth:`StudyResult.stability`; no rows if the rule has no resamples."""
     choice = pick(grid, rule, resampled)
     columns = ["configuration", "picked", "n_resamples", "within_noise", "chosen"]
     columns += [name for name in ("criterion_dev", "dev_score", "eval_score") if name in grid]

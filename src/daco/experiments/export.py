@@ -19,19 +19,10 @@ _LATEX = {"−": "$-$", "–": "--", "ρ": r"$\rho$"}
 
 
 def write_export(result: StudyResult, folder: Path | str) -> list[Path]:
-    """Write the pictures and tables of a study.
+    """Write the pictures and tables of a study, and return their paths.
 
-    Parameters
-    ----------
-    result : StudyResult
-    folder : path
-        It is created if needed; files of the same names are replaced.
-
-    Returns
-    -------
-    list of Path
-        ``figures/*.svg|png`` and ``tables/*.csv|tex|md``. CSV files have all digits, the others
-        are rounded; LaTeX tables need the package booktabs.
+    These are ``figures/*.svg|png`` and ``tables/*.csv|tex|md`` in `folder`. CSV files have all
+    digits, the others are rounded; LaTeX tables need the package booktabs.
     """
     folder = Path(folder)
     try:
@@ -54,14 +45,7 @@ def write_export(result: StudyResult, folder: Path | str) -> list[Path]:
 
 
 def table_files(name: str, table: pd.DataFrame) -> dict[str, str]:
-    """The contents of a table's files by their extension.
-
-    >>> rules = pd.DataFrame({"rule": ["dev_score"], "eval_score": [55.829]})
-    >>> print(table_files("rules", rules)["md"].partition("What")[0].strip())
-    | rule      |   eval score |
-    |:----------|-------------:|
-    | dev_score |        55.83 |
-    """
+    """The contents of a table's files by their extension."""
     caption, titles = TEXTS["tables"][name], [title_of(column) for column in table]
     formats = [TEXTS["formats"].get(column, ".2f") for column in table]
     texts = pd.DataFrame(

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from daco.data.clips import Clip
+from daco.data.dcase_truth import inject_truth
 from daco.errors import DataError, InputError
 from daco.evaluation.official import score_difference, score_estimate
 from daco.experiments.result import StudyResult
@@ -33,7 +35,6 @@ OK, CHANGED, NOTE = "ok", "changed", "note"
 _WHAT, _SCHEMA = "daco preregistration", 3
 _SETTINGS = ("rule", "seed", "splits", "readout", "false_alarm_rate")
 _CRITERIA = ("criterion_dev", "criterion_eval", "criterion_paper")
-_GRID = ("configuration", "dev_score", *_CRITERIA, "viable")
 _TOLERANCES = {"dev_score": 0.01, **dict.fromkeys(_CRITERIA, 1e-4)}
 """The last printed digit: processors that round differently swap clips of almost equal score."""
 
@@ -57,7 +58,9 @@ class Verification:
         What was frozen; empty if it was edited.
     checks : list of Check
     scores : list of dict
-        What :func:`score_picks` returns; empty as long as no evaluation label is known.
+        The frozen pick beside the dev pick and the defaults; empty without evaluation labels.
+        ``pick, configuration, score`` in percent, and ``difference``, the frozen pick minus the
+        other one in points, with intervals over machines.
     """
 
     document: dict[str, Any]
@@ -93,17 +96,30 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
         raise InputError("Only a run in a folder can be frozen. Run the study with out=FOLDER.")
     if out.exists():
         raise DataError(f"{out} already exists. daco never overwrites a preregistration: move it.")
+    choice = result.choose(run["settings"]["rule"])
     tables = {name: sha256_of_file(folder / name) for name in (CLIPS, CRITERIA)}
-    frozen = _frozen_choice(result, config, unchanged=tables == run["tables"])
-    evaluation = result.test_clips.query("set == 'eval'")
+    if tables != run["tables"] or choice.config != run["choice"]["config"]:
+        raise DataError(
+            f"{folder} changed after the run was finished, so its choice does not follow from its "
+            "tables. Run the study again before freezing it."
+        )
+    frozen = {"configuration": config, "rule": None, "reason": "named, not chosen by a rule"}
+    if config is None:
+        values = vars(choice) | {"configuration": choice.config, "rule": choice.rule.value}
+        names = ("configuration", "rule", "reason", "agreement", "n_resamples")
+        frozen = {name: values[name] for name in names}
+    elif config not in (known := [*result.candidates, *result.compared]):
+        raise InputError(
+            f"The run {folder} has no scores of {config!r}.{suggestion(config, known)}"
+        )
     grid = result.grid()
-    rows = grid[[name for name in _GRID if name in grid]]
+    rows = grid[[name for name in ("configuration", *_TOLERANCES, "viable") if name in grid]]
     document = {
         "schema": _SCHEMA,
         "what": _WHAT,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "daco": __version__,
-        KNOWN: bool((evaluation["label"] >= 0).any()),
+        KNOWN: bool((result.test_clips.query("set == 'eval'")["label"] >= 0).any()),
         "frozen": frozen,
         "picks": {
             "frozen pick": frozen["configuration"],
@@ -123,26 +139,6 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
     with atomic_write(out) as temporary:
         temporary.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", "utf-8")
     return document
-
-
-def _frozen_choice(result: StudyResult, config: str | None, *, unchanged: bool) -> dict[str, Any]:
-    """The configuration to freeze, and why."""
-    rule = result.run["settings"]["rule"]
-    choice = result.choose(rule)
-    if not unchanged or choice.config != result.run["choice"]["config"]:
-        raise DataError(
-            f"{result.folder} changed after the run was finished, so its choice does not follow "
-            "from its tables. Run the study again before freezing it."
-        )
-    if config is None:
-        evidence = {"agreement": choice.agreement, "n_resamples": choice.n_resamples}
-        return {"configuration": choice.config, "rule": rule, "reason": choice.reason, **evidence}
-    known = [*result.candidates, *result.compared]
-    if config not in known:
-        raise InputError(
-            f"The run {result.folder} has no scores of {config!r}.{suggestion(config, known)}"
-        )
-    return {"configuration": config, "rule": None, "reason": "named, not chosen by a rule"}
 
 
 def document_hash(document: Mapping[str, Any]) -> str:
@@ -193,26 +189,25 @@ def verify(
         result = _frozen_run(content, Path(document).parent, checks)
     else:
         result = StudyResult.read(run)
+    if result is None and truth is not None:
+        raise InputError("Labels need the scores of a run. Say where it is with --run.")
+    scores: list[dict[str, Any]] = []
     if result is not None:
         checks += _check_run(content, result)
-    if truth is not None:
-        result = _with_truth(result, truth, checks)
-    scores: list[dict[str, Any]] = []
-    if result is not None and "eval" in result.sets:
+        if truth is not None:
+            result = _with_truth(result, truth, checks)
         picks = content["picks"]
         metrics = result.metrics([each for each in set(picks.values()) if each in result.clips])
-        scores = score_picks(picks, metrics[metrics["set"] == "eval"], result.years["eval"])
+        scores = score_picks(picks, metrics[metrics["set"] == "eval"], result.years.get("eval"))
     return Verification(content, checks, scores)
 
 
 def score_picks(
     picks: Mapping[str, str | None], metrics: pd.DataFrame, year: int | None = None
 ) -> list[dict[str, Any]]:
-    """Official scores of picks, and the first pick minus the others, with intervals over machines.
+    """The rows of `Verification.scores`, of configurations by name, the frozen one first.
 
-    `picks` has their configurations by name, the frozen one first; `metrics` is of one set. Rows
-    have ``pick, configuration, score`` in percent, and ``difference`` in points or None. There are
-    none if the first pick has no score.
+    There are none if the first pick has no score in `metrics`, which are of one set.
     """
     tables = {pick: metrics[metrics["configuration"] == name] for pick, name in picks.items()}
     scores = {pick: score_estimate(own, year) for pick, own in tables.items()}
@@ -296,29 +291,23 @@ def _check_inputs(content: Mapping[str, Any], run: Mapping[str, Any]) -> Iterato
     found = {(each["role"], each.get("name")): each for each in run["inputs"]}
     vectors = _vectors(run)
     for each in content["inputs"]:
-        role, frozen = each["role"], each.get("sha256")
-        other = found.get((role, each.get("name")))
-        if other is None:
-            yield Check(f"{role} input", CHANGED, "the run does not have it")
-        elif frozen and frozen == other.get("sha256"):
-            yield Check(f"{role} input", OK, f"{frozen[:12]}...")
+        role, what, before = each["role"], f"{each['role']} input", each.get("sha256")
+        now = found.get((role, each.get("name")), {"sha256": "missing"}).get("sha256")
+        if now == "missing":
+            yield Check(what, CHANGED, "the run does not have it")
+        elif before and before == now:
+            yield Check(what, OK, f"{before[:12]}...")
         elif role in vectors and vectors[role] == content["vectors"].get(role):
             detail = "another file with the same clips and vectors, as one with labels has"
-            yield Check(f"{role} input", NOTE, detail)
-        elif frozen and other.get("sha256"):
-            detail = f"{other['sha256'][:12]}..., frozen: {frozen[:12]}..."
-            yield Check(f"{role} input", CHANGED, detail)
+            yield Check(what, NOTE, detail)
+        elif before and now:
+            yield Check(what, CHANGED, f"{now[:12]}..., frozen: {before[:12]}...")
         else:
-            yield Check(f"{role} input", NOTE, "not recorded")
+            yield Check(what, NOTE, "not recorded")
 
 
-def _with_truth(result: StudyResult | None, truth: Path | str, checks: list[Check]) -> StudyResult:
+def _with_truth(result: StudyResult, truth: Path | str, checks: list[Check]) -> StudyResult:
     """The run with labels and domains of its evaluation clips; what is odd is noted."""
-    from daco.data.clips import Clip
-    from daco.data.dcase_truth import inject_truth
-
-    if result is None:
-        raise InputError("Labels need the scores of a run. Say where it is with --run.")
     rows = result.test_clips.query("set == 'eval' and label < 0")
     anonymous = [
         Clip(clip, machine, result.years["eval"], section, split="test")

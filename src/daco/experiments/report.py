@@ -40,18 +40,9 @@ _CODES = ("configuration", "first", "second")
 
 
 def write_report(result: StudyResult, folder: Path | str | None = None) -> Path:
-    """Write the report of a study, ``report.html``.
+    """Write the report of a study, ``report.html``, by default into the folder of the run.
 
-    Parameters
-    ----------
-    result : StudyResult
-    folder : path, optional
-        By default the folder of the run. It is created if needed.
-
-    Returns
-    -------
-    Path
-        The page, one file that needs no network. The same result gives the same bytes.
+    The page is one file that needs no network. The same result gives the same bytes.
     """
     path = Path(folder or result.folder or ".") / REPORT
     try:
@@ -221,20 +212,12 @@ def _differences(differences: pd.DataFrame) -> Iterator[str]:
 
 
 def rule_titles(rules: str) -> str:
-    """Rules, separated by commas, as the page calls them.
-
-    >>> rule_titles("dev, oracle")
-    'dev score, best in hindsight'
-    """
+    """Rules, separated by commas, as the page calls them."""
     return ", ".join(TEXTS["rules"].get(name, name) for name in rules.split(", "))
 
 
 def explain(config: str) -> str:
-    """What a configuration does, in plain words.
-
-    >>> explain("raw-k1")
-    'Scores a clip by its cosine distance to the most similar normal.'
-    """
+    """What a configuration does, in plain words."""
     if config == DEFAULT_CONFIG:
         return f"{TEXTS['how']['blend'][0].upper()}{TEXTS['how']['blend'][1:]}."
     try:
@@ -352,20 +335,12 @@ def _join_intervals(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def title_of(column: object) -> str:
-    """The heading of a column.
-
-    >>> title_of("auc_source"), title_of("absolute_gap")
-    ('AUC source', 'absolute gap')
-    """
+    """The heading of a column."""
     return str(TEXTS["titles"].get(column, str(column).replace("_", " ")))
 
 
 def format_cell(value: object, form: str = ".2f") -> str:
-    """A cell as text: a dash where nothing is known, a real minus, yes and no.
-
-    >>> format_cell(-1.25, "+.1f"), format_cell(float("nan")), format_cell(3), format_cell(True)
-    ('−1.2', '–', '3', 'yes')
-    """
+    """A cell as text: a dash where nothing is known, a real minus, yes and no."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):

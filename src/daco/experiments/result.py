@@ -189,7 +189,15 @@ class StudyResult:
         return choice.explained(choice.pick(grid, rule, self._resampled), grid, veto, note)
 
     def rules(self) -> pd.DataFrame:
-        """Return what each rule picks, and what that scores."""
+        """Return what each rule picks, and what that scores.
+
+        ``rule, reads`` (which labels), ``configuration, criterion_dev``, scores of both sets with
+        ``low`` and ``high`` (95 % intervals over machines), ``n_dev_machines``, ``n_machines`` (of
+        the evaluation, or of development without evaluation labels), ``agreement`` (the share of
+        the resamples that pick the configuration; nan for a default that is kept within the noise)
+        and ``stability``, the same in words. ``random`` is the mean of all candidates, ``oracle``
+        the best in hindsight.
+        """
         return self._rules.copy()
 
     @cached_property
@@ -198,24 +206,40 @@ class StudyResult:
         return choice.rules_of(self._grid, self._metrics, by_machine, self._resampled, self.years)
 
     def stability(self) -> pd.DataFrame:
-        """Return how many resamples pick each configuration, and what it scores."""
+        """Return how many resamples pick each configuration that no veto excludes.
+
+        ``configuration, picked`` (number of resamples), ``n_resamples, within_noise`` (whether
+        its criterion less that of the chosen one has a 5 % quantile <= 0), ``chosen``, criterion
+        and scores; most often picked first.
+        """
         rule = self.run["settings"].get("rule", "guarded")
         return choice.stability_of(self._grid, rule, self._resampled)
 
     def frontier(self) -> pd.DataFrame:
-        """Return AUC source and target along the strength m of the calibration."""
+        """Return AUC source and target along the strength m of the calibration.
+
+        A row for each labelled set and variant: ``raw``, ``daco-m...`` from strong to no shrinkage,
+        ``ratio-soft``. Columns ``set, variant, configuration, m, auc_source, auc_target`` (means
+        over machines and sections), ``signed_gap, absolute_gap, median_gap`` (of source minus
+        target) and ``score``.
+        """
         return analysis.frontier_table(self._metrics)
 
     def coverage(self) -> pd.DataFrame:
-        """Return the realised false-alarm rates of both domains at nominal rates."""
+        """Return the realised false-alarm rates of both domains at nominal rates.
+
+        ``set, machine, section, domain, configuration, decision, level, rate, n`` (normal test
+        clips). The decision ``p-value`` is that of daco, ``paper's threshold`` that of the paper.
+        """
         chosen = self.run["choice"]["config"]
         return analysis.coverage_table(self.clips, chosen)
 
     def differences(self, *, clips: bool = True) -> pd.DataFrame:
-        """Return the score of the chosen configuration minus those of other rules.
+        """Return the evaluation score of the chosen configuration minus those of other rules.
 
-        With `clips` there are intervals over test clips as well, which hold for these machines
-        only.
+        ``rules`` (that pick the other one), ``first, second, value, low, high, n, over``: paired
+        differences in points. With `clips` there are intervals over test clips, too, which hold for
+        these machines only.
         """
         return analysis.differences_table(
             self._metrics,
@@ -226,7 +250,12 @@ class StudyResult:
         )
 
     def transfer(self) -> pd.DataFrame:
-        """Return how well criterion and dev score predict the evaluation score."""
+        """Return how well criterion and dev score predict the evaluation score.
+
+        ``signal, rho`` (Spearman over configurations; +1 is a perfect predictor), its 95 % interval
+        ``low, high``, ``over`` (``families`` of configurations, which are near copies of each
+        other, or ``machines``), n and, over families, ``p``: two-sided, by permuted family means.
+        """
         by_machine = choice.machine_criteria(self.criteria)
         return analysis.transfer_of(self._grid, self._metrics, by_machine, years=self.years)
 

@@ -57,23 +57,10 @@ def _looks(domains: Sequence[str]) -> dict[str, Look]:
 
 @with_style
 def plot_sensitivity(table: pd.DataFrame, machine: str, rate: float, caught: float = 0.9) -> Figure:
-    """Plot the detection rate against the fault level, a panel per kind of fault.
+    """Detection rate against the fault level, a panel per kind of fault.
 
-    Parameters
-    ----------
-    table : DataFrame
-        ``fault``, ``domain``, ``level_db``, ``rate``, ``low`` and ``high``, the 95 % binomial
-        interval. Rows with the fault ``""`` are the same recordings without a fault: a curve that
-        stays on its dotted line is a fault that is not detected at all.
-    machine : str
-    rate : float
-        The false-alarm rate of the model.
-    caught : float
-        The share of recordings that counts as caught, drawn as a line.
-
-    Returns
-    -------
-    Figure
+    The table is that of :mod:`daco.synthetic.sensitivity`; the share `caught` is drawn as a line. A
+    curve that stays on its dotted line is a fault that is not detected at all.
     """
     normal, faults = table[table["fault"] == ""], table[table["fault"] != ""]
     kinds = list(faults["fault"].unique())

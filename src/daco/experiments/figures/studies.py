@@ -43,23 +43,10 @@ _LABELS = {
 
 @with_style
 def plot_transfer(grid: pd.DataFrame, x: str, marked: Mapping[str, str] | None = None) -> Figure:
-    """Plot the evaluation score of every configuration against what was known before.
+    """Evaluation score of every configuration against what was known before, the column `x`.
 
-    Parameters
-    ----------
-    grid : DataFrame
-        ``configuration``, ``eval_score`` and the column `x`.
-    x : {"criterion_dev", "dev_score"}
-        The criterion is drawn from large to small, so that better is to the right.
-    marked : {configuration: text}, optional
-        These get a ring and their text.
-
-    Examples
-    --------
-    >>> grid = pd.DataFrame({"configuration": ["raw-k1", "ldn-ratio-K1"],
-    ...     "dev_score": [58.7, 60.2], "eval_score": [57.1, 59.3]})
-    >>> plot_transfer(grid, "dev_score", {"raw-k1": "chosen"}).axes[0].get_ylabel()
-    'score of the evaluation machines, %'
+    The criterion is drawn from large to small, so that better is to the right. Configurations that
+    are `marked` get a ring and their text.
     """
     figure, ax = new_figure(3.2)
     known = grid.dropna(subset=[x, "eval_score"])
@@ -83,14 +70,7 @@ def plot_transfer(grid: pd.DataFrame, x: str, marked: Mapping[str, str] | None =
 
 @with_style
 def plot_frontier(frontier: pd.DataFrame) -> Figure:
-    """Plot the AUC of both domains along the strength m of the calibration, by set of machines.
-
-    Parameters
-    ----------
-    frontier : DataFrame
-        ``set``, ``configuration``, ``m`` (nan without quantile maps), ``auc_source`` and
-        ``auc_target`` in percent, as :meth:`StudyResult.frontier` returns it.
-    """
+    """AUC of both domains along the strength m of the calibration, by set of machines."""
     figure, ax = new_figure(3.2)
     for name, rows in frontier.groupby("set", sort=False):
         look = SETS[str(name)]
@@ -113,17 +93,9 @@ def plot_frontier(frontier: pd.DataFrame) -> Figure:
 
 @with_style
 def plot_coverage(coverage: pd.DataFrame, level: float) -> Figure:
-    """Plot the realised false-alarm rates of both domains: a row for each way to decide.
+    """Realised false-alarm rates of both domains at a nominal level, a row for each way to decide.
 
     Small marks are machines, large ones their mean.
-
-    Parameters
-    ----------
-    coverage : DataFrame
-        Rows of one set with ``machine``, ``domain``, ``configuration``, ``decision``, ``level``
-        and ``rate``, as :meth:`StudyResult.coverage` returns it.
-    level : float
-        The nominal rate, one of those in the table.
     """
     rows = coverage[np.isclose(coverage["level"], level)]
     kinds = rows[["configuration", "decision"]].drop_duplicates().apply(tuple, axis=1).tolist()
@@ -151,19 +123,7 @@ def plot_coverage(coverage: pd.DataFrame, level: float) -> Figure:
 
 @with_style
 def plot_machines(scores: pd.DataFrame) -> Figure:
-    """Plot the score of every machine under a few configurations.
-
-    Parameters
-    ----------
-    scores : DataFrame
-        One row per machine, whose name is the index; one column in percent per configuration.
-
-    Examples
-    --------
-    >>> scores = pd.DataFrame({"raw-k1": [58.7, 60.2], "blend": [62.0, 61.0]}, ["fan", "pump"])
-    >>> [text.get_text() for text in plot_machines(scores).axes[0].get_yticklabels()]
-    ['fan', 'pump']
-    """
+    """Score of every machine (rows) under a few configurations (columns)."""
     figure, ax = new_figure(0.9 + _ROW * len(scores))
     looks = _distinct_looks([str(name) for name in scores])
     rows = np.arange(len(scores))
@@ -179,17 +139,7 @@ def plot_machines(scores: pd.DataFrame) -> Figure:
 
 @with_style
 def plot_decisions(clips: pd.DataFrame, p_values: str, rate: float) -> Figure:
-    """Plot the p-values of the test clips of every machine: median and middle 80 % by label.
-
-    Parameters
-    ----------
-    clips : DataFrame
-        Test clips with ``machine``, ``label`` and the column `p_values`.
-    p_values : str
-        The column, ``p:`` and the name of a configuration.
-    rate : float
-        Clips with p-values of at most this rate are anomalous.
-    """
+    """P-values of the test clips of every machine: median and middle 80 % by label."""
     machines = clips["machine"].drop_duplicates().tolist()
     figure, ax = new_figure(0.9 + 1.6 * _ROW * len(machines))
     keys = [clips["machine"], clips["label"].fillna(-1).astype(int)]
@@ -214,14 +164,7 @@ def plot_decisions(clips: pd.DataFrame, p_values: str, rate: float) -> Figure:
 
 @with_style
 def plot_stability(stability: pd.DataFrame) -> Figure:
-    """Plot how many resamples pick each configuration.
-
-    Parameters
-    ----------
-    stability : DataFrame
-        ``configuration`` and ``picked``, as :meth:`StudyResult.stability` returns it; the first
-        rows are drawn.
-    """
+    """How many resamples pick each configuration; the first rows of the table are drawn."""
     rows = stability[stability["picked"] > 0].head(SHOWN)
     figure, ax = new_figure(0.6 + _ROW * len(rows))
     looks = [look_of(str(name)) for name in rows["configuration"]]

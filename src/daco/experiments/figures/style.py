@@ -90,14 +90,7 @@ METHODS = {
 
 
 def look_of(config: str) -> Look:
-    """Colour and shape of a configuration, by its method.
-
-    Examples
-    --------
-    >>> from daco.experiments.figures.style import look_of
-    >>> look_of("conf-hard-m0-k1")
-    Look(title='quantile maps', colour='#0072b2', marker='s', line='-')
-    """
+    """Colour and shape of a configuration, by its method."""
     try:
         parsed = ScoreConfig.parse(config)
     except ConfigError:
