@@ -27,7 +27,7 @@ from service_process import (
 )
 
 from daco.detector.gate import list_normals
-from daco.monitoring.service import problems, schemas
+from daco.monitoring.service import schemas
 
 MACHINES = 30
 UNUSED = count()
@@ -142,7 +142,7 @@ class TestScoring:
     def test_what_is_no_recording_is_400_with_a_reason_and_no_path(self, service, machine, data):
         answer = service.score(data, machine)
         assert answer.status_code == 400
-        detail = problems.Detail.model_validate(answer.json()).detail
+        detail = schemas.Detail.model_validate(answer.json()).detail
         assert detail.startswith("The recording cannot be used")
         assert str(service.folder) not in detail
         assert history(service, machine) == []
@@ -377,7 +377,7 @@ class TestPeople:
         with service.client() as client:
             answer = client.post("/v1/alarms/999999/acknowledge", json=body)
         assert answer.status_code in (400, 404, 422)
-        problems.Detail.model_validate(answer.json())
+        schemas.Detail.model_validate(answer.json())
 
 
 def test_messages_that_are_refused_are_set_aside_and_can_be_sent_again(tmp_path):

@@ -231,6 +231,10 @@ class Plant:
         verdict, sha256 = self._judge(machine, model, recording)
         return self.store.preview(self._new_clip(machine, model, recording, verdict, sha256))
 
+    def adapts(self, machine: MachineConfig) -> bool:
+        """Return whether the alarm limit of a machine follows its recordings."""
+        return self.config.service.adapt if machine.adapt is None else machine.adapt
+
     def _machine(self, name: str) -> tuple[MachineConfig, ModelInUse]:
         if name not in self.config.machine:
             raise MissingRowError(f"There is no machine {name!r}.")
@@ -268,7 +272,6 @@ class Plant:
         verdict: Verdict,
         sha256: str,
     ) -> NewClip:
-        adapt = self.config.service.adapt if machine.adapt is None else machine.adapt
         calibration = Calibration(model.info.reference, model.info.false_alarm_rate)
         return NewClip(
             verdict=verdict,
@@ -280,7 +283,7 @@ class Plant:
             audio_sha256=sha256,
             audio_path=str(recording.data) if isinstance(recording.data, Path) else None,
             calibration=calibration,
-            adapt=adapt,
+            adapt=self.adapts(machine),
             counts=verdict.state != OFF or machine.should_run(recording.received_at),
             evidence_limit=self.limits.of(machine.id),
         )

@@ -2,5 +2,5 @@
 
 Read `app` (how it is put together), `connections` and `guard` (what a request passes), `access`
 (who it comes from), `context` (what routes are given), `scoring` and `shares` (uploads), `routes`,
-`people` and `overview` (what clients see and do).
+`schemas` and `overview` (what clients see and do), `operation` (sessions and health).
 """

@@ -7,24 +7,27 @@ import socket
 from collections.abc import AsyncIterator
 
 import uvicorn
-from fastapi import FastAPI, Request
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from starlette.responses import JSONResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from daco.errors import InputError
 from daco.monitoring.config import ServiceConfig
 from daco.monitoring.engine import Plant
-from daco.monitoring.service import people, routes, scoring
+from daco.monitoring.service import operation, routes, scoring
 from daco.monitoring.service.access import Access
 from daco.monitoring.service.connections import IDLE_SECONDS, Connections, limited_protocol
-from daco.monitoring.service.context import Service
+from daco.monitoring.service.context import FAILURES, Service, answer_failure, answer_invalid
 from daco.monitoring.service.guard import Guard
 from daco.version import __version__
 
 SHUTDOWN_SECONDS = 30
 BACKLOG = 1024
+
+READING_THREADS = 8
+"""Threads of routes that read from the database."""
 
 _DESCRIPTION = """Judges recordings of machines, stores the results, and raises alarms.
 
@@ -54,14 +57,15 @@ def create_app(plant: Plant, connections: Connections | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        current_default_thread_limiter().total_tokens = READING_THREADS
         service = Service(plant, access, connections)
         app.state.service = service
-        await service.run(plant.start)
+        await service.judge(plant.start)
         try:
             yield
         finally:
             service.is_ending = True
-            await service.run(plant.stop)
+            await service.judge(plant.stop)
             service.close()
 
     app = FastAPI(
@@ -72,10 +76,12 @@ def create_app(plant: Plant, connections: Connections | None = None) -> FastAPI:
         docs_url=None,  # their scripts come from other sites; this works offline
         redoc_url=None,
     )
-    for router in (scoring.router, people.router, routes.reading, routes.operation):
-        app.include_router(router)
-    app.mount("/static", StaticFiles(directory=routes.PAGE / "static"), name="static")
-    app.add_exception_handler(RequestValidationError, _not_valid)
+    for module in (scoring, routes, operation):
+        app.include_router(module.router)
+    app.mount("/static", StaticFiles(directory=operation.PAGE / "static"), name="static")
+    app.add_exception_handler(RequestValidationError, answer_invalid)
+    for kind in FAILURES:
+        app.add_exception_handler(kind, answer_failure)
 
     def count(scope: Scope, status: int | None, seconds: float) -> None:
         app.state.service.metrics.count_request(scope, status, seconds)
@@ -96,14 +102,6 @@ def _host_names(config: ServiceConfig) -> set[str] | None:
         return None
     own = f"[{config.host}]" if ":" in config.host else config.host
     return {"localhost", "127.0.0.1", "[::1]", own, *config.allowed_hosts}
-
-
-async def _not_valid(request: Request, error: Exception) -> JSONResponse:
-    """Name the wrong parameter in a sentence, without repeating what was sent."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:] if isinstance(part, str | int))
-    return JSONResponse({"detail": f"{where[:80] or 'body'}: {first['msg'][:200]}."}, 422)
 
 
 def listening_socket(config: ServiceConfig) -> socket.socket:
@@ -127,14 +125,7 @@ def listening_socket(config: ServiceConfig) -> socket.socket:
 
 
 def serve(plant: Plant, listener: socket.socket) -> None:
-    """Serve on a socket until SIGTERM or SIGINT; running requests are finished.
-
-    Parameters
-    ----------
-    plant : Plant
-    listener : socket.socket
-        A socket that is bound to an address.
-    """
+    """Serve on a socket that is bound, until SIGTERM or SIGINT; running requests are finished."""
     limits = plant.config.service
     connections = Connections(limits.connections, limits.connections_per_address)
     config = uvicorn.Config(

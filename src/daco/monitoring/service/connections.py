@@ -1,8 +1,8 @@
 """Connections are limited per address before anything is read from them.
 
-uvicorn accepts a protocol class as its option ``http``. The class here hands everything to
-uvicorn's own HTTP protocol and uses nothing of it but asyncio's protocol methods. The application
-says when a request of a connection begins and ends, by the address and port of the client.
+uvicorn accepts a protocol class as its option ``http``. The class here adds to uvicorn's own HTTP
+protocol and uses nothing of it but asyncio's protocol methods. The application says when a request
+of a connection begins and ends, by the address and port of the client.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _FULL = (
 
 log = logging.getLogger("daco.monitoring.service")
 
-Client = tuple[str, int]
-
 
 class Connection:
     """One open connection, and what it is doing."""
 
-    def __init__(self, transport: asyncio.Transport, client: Client, head_seconds: float) -> None:
-        self.transport, self.client, self._head_seconds = transport, client, head_seconds
+    def __init__(self, transport: asyncio.Transport, head_seconds: float) -> None:
+        self.transport, self._head_seconds = transport, head_seconds
+        host, port, *_ = transport.get_extra_info("peername") or ("", 0)
+        self.client = str(host), int(port)
         self.opened_at = time.monotonic()
         self.requests = 0
         self.answered = False
@@ -78,19 +78,18 @@ class Connections:
         self._most, self._per_address, self._head_seconds = most, per_address, head_seconds
         self._open: dict[str, OrderedDict[int, Connection]] = {}
         self._logged_at: OrderedDict[str, float] = OrderedDict()
-        self.total = 0
-        self.closed = 0
+        self.total = self.closed = 0
 
     def add(self, transport: asyncio.Transport) -> Connection | None:
         """The connection, or None where it is one too many."""
-        peer = transport.get_extra_info("peername") or ("", 0)
-        host, port = str(peer[0]), int(peer[1])
+        connection = Connection(transport, self._head_seconds)
+        host, port = connection.client
         is_full = self.total >= self._most
         if is_full or len(self._open.get(host, ())) >= self._per_address:
             crowded = max(self._open, key=lambda each: len(self._open[each])) if is_full else host
             if not self._make_room(crowded, 0.0 if is_full else GRACE_SECONDS):
+                connection.rest()
                 return None
-        connection = Connection(transport, (host, port), self._head_seconds)
         self._open.setdefault(host, OrderedDict())[port] = connection
         self.total += 1
         return connection
@@ -124,7 +123,7 @@ class Connections:
 
     def _make_room(self, host: str, grace: float) -> bool:
         """Close a connection of an address that nobody waits for, unless all are that young."""
-        self._tell(host)
+        self._warn(host)
         waiting = [each for each in self._open[host].values() if not each.requests]
         if not waiting:
             return False
@@ -135,7 +134,8 @@ class Connections:
             self.closed += 1
         return True
 
-    def _tell(self, host: str) -> None:
+    def _warn(self, host: str) -> None:
+        """Log that an address has too many connections, once in a while."""
         now = time.monotonic()
         if now - self._logged_at.get(host, -LOG_SECONDS) < LOG_SECONDS:
             return
@@ -149,40 +149,26 @@ class Connections:
 def limited_protocol(connections: Connections) -> type[asyncio.Protocol]:
     """A protocol class for uvicorn's option ``http`` that limits connections."""
 
-    class LimitedProtocol(asyncio.Protocol):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self._inner = H11Protocol(*arguments, **options)
-            self._connection: Connection | None = None
+    class LimitedProtocol(H11Protocol):
+        counted: Connection | None = None
 
         def connection_made(self, transport: Any) -> None:
-            self._connection = connections.add(transport)
-            if self._connection is None:
+            self.counted = connections.add(transport)
+            if self.counted is None:
                 transport.write(_FULL)
                 transport.close()
-                return
-            self._inner.connection_made(transport)
+            else:
+                super().connection_made(transport)
 
         def data_received(self, data: bytes) -> None:
-            if self._connection is not None:
-                if not self._connection.requests:
-                    self._connection.expect_head()
-                self._inner.data_received(data)
-
-        def eof_received(self) -> None:
-            if self._connection is not None:
-                self._inner.eof_received()
-
-        def pause_writing(self) -> None:
-            if self._connection is not None:
-                self._inner.pause_writing()
-
-        def resume_writing(self) -> None:
-            if self._connection is not None:
-                self._inner.resume_writing()
+            if self.counted is not None:
+                if not self.counted.requests:
+                    self.counted.expect_head()
+                super().data_received(data)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._connection is not None:
-                connections.remove(self._connection)
-                self._inner.connection_lost(exc)
+            if self.counted is not None:
+                connections.remove(self.counted)
+                super().connection_lost(exc)
 
     return LimitedProtocol

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import secrets
 import time
 from collections.abc import Callable, Collection
-from urllib.parse import urlsplit
 
+from fastapi import HTTPException
 from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from daco.monitoring.service.access import LOCAL, Access
+from daco.monitoring.service.access import (
+    COOKIE,
+    LOCAL,
+    Access,
+    client_address,
+    host_name,
+    require_same_origin,
+    unknown_person,
+)
 from daco.monitoring.service.connections import Connections
-from daco.monitoring.service.problems import Problem, too_large
-from daco.monitoring.store.records import Person
-
-COOKIE = "daco_session"
+from daco.monitoring.store import Person
 
 SMALL_BODY = 65_536
 """Bytes of a request that is not an upload."""
 
-READ_SECONDS = 20.0
-"""In which the body of a request must have arrived."""
-
-WRITE_SECONDS = 30.0
-"""In which a client must have taken a piece of the answer."""
+READ_SECONDS, WRITE_SECONDS = 20.0, 30.0
+"""In which a body must have arrived, and a client must have taken a piece of the answer."""
 
 OPEN_PATHS = ("/", "/healthz", "/login")
 """Paths that need no token; the page itself holds no data."""
@@ -56,7 +58,8 @@ class Guard:
     """ASGI middleware; the application behind it sees only permitted requests.
 
     The person that a request comes from is in its scope as ``daco.person``, None where the path
-    needs none. `count` is called with the scope, the status and the seconds of each request.
+    needs none. `count` is called with the scope, the status and the seconds of each request;
+    `hosts` are the names under which the service may be asked, None for any.
     """
 
     def __init__(
@@ -82,86 +85,45 @@ class Guard:
         started = time.perf_counter()
         self._connections.begin(scope.get("client"))
         try:
-            self._check(scope)
+            self._check(HTTPConnection(scope))
             await self._app(scope, _bounded(scope, receive), answer)
-        except Problem as problem:
-            await answer.fail(problem, scope, receive)
+        except HTTPException as failure:
+            await answer.fail(failure, scope, receive)
         except Exception:
             if not answer.gave_up:  # else the server closes the connection
                 number = secrets.token_hex(4)
                 log.exception("request failed, number %s", number)
-                failure = Problem(500, f"The service failed. See its log at {number}.")
-                await answer.fail(failure, scope, receive)
+                unexpected = HTTPException(500, f"The service failed. See its log at {number}.")
+                await answer.fail(unexpected, scope, receive)
         finally:
             self._connections.end(scope.get("client"))
             self._count(scope, answer.status, time.perf_counter() - started)
 
-    def _check(self, scope: Scope) -> None:
-        request = HTTPConnection(scope)
-        if self._hosts is not None and _host_name(request) not in self._hosts:
+    def _check(self, request: HTTPConnection) -> None:
+        if self._hosts is not None and host_name(request) not in self._hosts:
             # DNS rebinding: another site's name may be made to point here.
-            raise Problem(421, "The service is not known under this host name.")
-        person, has_token = self._person(request)
-        scope["daco.person"] = person
-        if scope["method"] not in _SAFE and not has_token:
-            _require_same_origin(request, strict=not self._access.is_open)
+            raise HTTPException(421, "The service is not known under this host name.")
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        has_token = scheme.lower() == "bearer" and not self._access.is_open
+        request.scope["daco.person"] = self._person(request, token.strip() if has_token else None)
+        if request.scope["method"] not in _SAFE and not has_token:
+            require_same_origin(request, strict=not self._access.is_open)
 
-    def _person(self, request: HTTPConnection) -> tuple[Person | None, bool]:
-        """Who asks, and whether the request carries a token itself."""
+    def _person(self, request: HTTPConnection, token: str | None) -> Person | None:
         if self._access.is_open:
-            return LOCAL, False
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return person_of_token(self._access, request, given.strip()), True
+            return LOCAL
+        if token is not None:
+            return self._access.by_token(token, client_address(request))
         person = self._access.by_session(request.cookies.get(COOKIE, ""))
         is_open = request.scope["path"] in OPEN_PATHS or _is_static(request.scope)
         if person is None and not is_open:
-            raise _unknown_person()
-        return person, False
+            raise unknown_person()
+        return person
 
 
-def person_of_token(access: Access, request: HTTPConnection, token: str) -> Person:
-    """The owner of a token; a Problem where it is wrong, or the address guesses too often."""
-    address = client_address(request)
-    wait = access.wait_seconds(token, address)
-    if wait:
-        later = {"Retry-After": str(int(wait) + 1)}
-        raise Problem(429, "Too many wrong tokens came from this address. Try later.", later)
-    person = access.by_token(token, address)
-    if person is None:
-        raise _unknown_person()
-    return person
-
-
-def _unknown_person() -> Problem:
-    return Problem(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
-
-
-def client_address(request: HTTPConnection) -> str:
-    """The address of a client; that of the proxy's client, where a proxy on this computer asks."""
-    peer = request.client.host if request.client else ""
-    forwarded = request.headers.get("x-forwarded-for", "").rsplit(",", 1)[-1].strip()
-    return forwarded[:64] if forwarded and _is_loopback(peer) else peer
-
-
-def is_secure(request: HTTPConnection) -> bool:
-    """Whether the client uses HTTPS, perhaps to a proxy on this computer."""
-    peer = request.client.host if request.client else ""
-    proto = request.headers.get("x-forwarded-proto", "") if _is_loopback(peer) else ""
-    return request.url.scheme == "https" or proto == "https"
-
-
-def session_cookie(secret: str, *, secure: bool, seconds: int) -> str:
-    """The ``Set-Cookie`` of a session: no script reads it, no other site's request carries it."""
-    flags = "; Secure" if secure else ""
-    return f"{COOKIE}={secret}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Strict{flags}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def too_large(most: int) -> HTTPException:
+    """The answer to a body of more than `most` bytes."""
+    return HTTPException(413, f"At most {most / 1e6:g} MB are accepted. Send shorter recordings.")
 
 
 def _bounded(scope: Scope, receive: Receive) -> Receive:
@@ -177,7 +139,7 @@ def _bounded(scope: Scope, receive: Receive) -> Receive:
             async with asyncio.timeout(seconds):
                 message = await receive()
         except TimeoutError:
-            raise Problem(408, f"The body did not arrive within {seconds:g} s.") from None
+            raise HTTPException(408, f"The body did not arrive within {seconds:g} s.") from None
         size += len(message.get("body", b""))
         if size > SMALL_BODY:
             raise too_large(SMALL_BODY)
@@ -208,41 +170,12 @@ class _Answer:
             self.gave_up = True
             raise
 
-    async def fail(self, problem: Problem, scope: Scope, receive: Receive) -> None:
+    async def fail(self, failure: HTTPException, scope: Scope, receive: Receive) -> None:
         if self.status is None:  # else it has begun, and ends with the connection
-            await problem.response()(scope, receive, self)
+            content = {"detail": failure.detail}
+            response = JSONResponse(content, failure.status_code, failure.headers)
+            await response(scope, receive, self)
 
 
 def _is_static(scope: Scope) -> bool:
     return bool(scope["path"].startswith("/static/"))
-
-
-def _host_name(request: HTTPConnection) -> str:
-    """The host a request was sent to, without its port."""
-    given = request.headers.get("host", "").lower()
-    name, colon, port = given.rpartition(":")
-    return name if colon and port.isdigit() and not given.endswith("]") else given
-
-
-def _site(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
-def _require_same_origin(request: HTTPConnection, *, strict: bool) -> None:
-    """Raise a Problem unless the request comes from our own page, or from no page at all.
-
-    Browsers name the origin of a request that changes something. `strict` is for sessions, which
-    only browsers have: a request without an origin is refused there.
-    """
-    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    host = request.headers.get("host", "").lower()
-    same_site = site in ("same-origin", "none")
-    if origin is not None:
-        same = bool(host) and _site(origin) == host
-    else:
-        same = same_site or (site is None and not strict)
-    if not same or (site is not None and not same_site):
-        raise Problem(403, "The request comes from another site's page.")

@@ -1,41 +1,39 @@
-"""Routes for machines, clips, alarms, changes, sounds, health and sessions, and the page."""
+"""Routes for what clients see and what people do; each action carries the name of its token."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from importlib.resources import files
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Response
 from fastapi import Path as PathParameter
-from starlette.responses import FileResponse, Response
+from fastapi.responses import FileResponse
 
 from daco.errors import AudioError
 from daco.monitoring.config import MachineConfig
-from daco.monitoring.models import ModelInUse
+from daco.monitoring.notify import send_test
 from daco.monitoring.service import schemas
-from daco.monitoring.service.access import SESSION_SECONDS
 from daco.monitoring.service.context import (
     LARGEST_ID,
     Administrator,
+    Operator,
     RowId,
     Service,
     TheMachine,
     TheService,
     Viewer,
+    failures,
+    in_utc,
 )
-from daco.monitoring.service.guard import COOKIE, is_secure, person_of_token, session_cookie
-from daco.monitoring.service.problems import Problem, busy, failures, in_utc, not_found
 from daco.monitoring.service.sounds import MEDIA_TYPES, normal_recording
+from daco.monitoring.store import StoredClip
 
-PAGE = Path(str(files("daco.monitoring.service") / "page"))
 SAMPLE_RATE = 16000
 """Of pictures of clips whose machine has no model."""
 
-reading = APIRouter(tags=["reading"], responses=failures(401, 403, 404, 421, 422, 429, 503))
-operation = APIRouter(tags=["operation"])
+router = APIRouter(responses=failures(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 503))
 
 Index = Annotated[int, PathParameter(ge=0, le=1_000_000, description="Row of the model.")]
 PageSize = Annotated[int, Query(ge=1, le=1000)]
@@ -63,25 +61,25 @@ _CACHED = {"Cache-Control": "private, max-age=3600"}
 _NOT_CACHED = {"Cache-Control": "private, no-cache"}
 
 
-@reading.get("/v1/machines", response_model=schemas.Machines)
-async def list_machines(service: TheService, _: Viewer) -> dict[str, Any]:
+@router.get("/v1/machines")
+def list_machines(service: TheService, _: Viewer) -> schemas.Machines:
     """Every machine with its status, last clip, counts and problems; in the order of daco.toml."""
-    last = (await service.run(service.store.changes)).last
-    return {"machines": await service.run(service.overview.machines), "last": last}
+    last = service.store.changes().last
+    return schemas.Machines(machines=service.overview.machines(), last=last)
 
 
-@reading.get("/v1/changes", response_model=schemas.Changes)
-async def list_changes(
+@router.get("/v1/changes")
+def list_changes(
     service: TheService,
     _: Viewer,
     after: Annotated[int, Query(ge=0, le=LARGEST_ID, description="The `last` of an answer.")],
-) -> dict[str, Any]:
+) -> schemas.Changes:
     """The clips, alarms and machines that have changed after a number."""
-    return await service.run(service.overview.changes, after)
+    return service.overview.changes(after)
 
 
-@reading.get("/v1/machines/{machine}/history", response_model=schemas.History)
-async def list_clips(
+@router.get("/v1/machines/{machine}/history")
+def list_clips(
     service: TheService,
     machine: TheMachine,
     _: Viewer,
@@ -89,49 +87,167 @@ async def list_clips(
     before: Before = None,
     since: Time = None,
     until: Time = None,
-) -> dict[str, Any]:
+) -> schemas.History:
     """A page of clips, the last received first; with `since` or `until` the last recorded."""
-    span = {"since": since and in_utc(since), "until": until and in_utc(until)}
-    return await service.run(service.overview.history, machine.id, limit, before=before, **span)
+    clips = service.store.clips(
+        machine.id, limit, before=before, since=in_utc(since), until=in_utc(until)
+    )
+    following = clips[-1].id if len(clips) == limit else None
+    return schemas.History(clips=[service.overview.clip(each) for each in clips], next=following)
 
 
-@reading.get("/v1/machines/{machine}/history.csv", response_class=Response, responses=_CSV)
-async def export_clips(
+@router.get("/v1/machines/{machine}/history.csv", response_class=Response, responses=_CSV)
+def export_clips(
     service: TheService, machine: TheMachine, _: Viewer, since: Time = None, until: Time = None
 ) -> Response:
     """The last 10,000 clips of a time as a table for spreadsheets, the last recorded first."""
-    span = {"since": since and in_utc(since), "until": until and in_utc(until)}
-    table = await service.run(service.overview.table, machine.id, **span)
+    table = service.overview.table(machine.id, since=in_utc(since), until=in_utc(until))
     name = {"Content-Disposition": f'attachment; filename="{quote(machine.id)}.csv"'}
     return Response(table, media_type="text/csv; charset=utf-8", headers=name)
 
 
-@reading.get("/v1/machines/{machine}/trend", response_model=schemas.Trend)
-async def read_trend(
+@router.get("/v1/machines/{machine}/trend", response_model=schemas.Trend)
+def read_trend(
     service: TheService,
     machine: TheMachine,
     _: Viewer,
     period: Literal["hour", "day"] = "day",
     since: Time = None,
     until: Time = None,
-) -> dict[str, Any]:
+) -> Any:
     """Oddness and counts by hour or day of recording (UTC), and the notes of people."""
-    span = (since and in_utc(since), until and in_utc(until))
-    return {
-        "points": await service.run(service.store.trend, machine.id, period, *span),
-        "notes": await service.run(service.store.notes, machine.id),
-    }
+    points = service.store.trend(machine.id, period, in_utc(since), in_utc(until))
+    return {"points": points, "notes": service.store.notes(machine.id)}
 
 
-@reading.get("/v1/clips/{clip_id}", response_model=schemas.OneClip)
-async def read_clip(service: TheService, clip_id: RowId, _: Viewer) -> dict[str, Any]:
+@router.get("/v1/machines/{machine}/feedback")
+def feedback(service: TheService, machine: TheMachine, _: Viewer) -> schemas.Feedback:
+    """How often decisions of the present model were right, by the answers of people."""
+    model = service.plant.models.get(machine.id)
+    rates = model and service.store.rates(machine.id, model.info.sha256)
+    return schemas.Feedback(sentences=rates.sentences() if rates else [])
+
+
+@router.post("/v1/machines/{machine}/healthy")
+def declare_healthy(
+    service: TheService, machine: TheMachine, who: Operator, body: schemas.Declaration
+) -> schemas.Adaptation:
+    """Take the next recordings as those of a healthy machine: the alarm limit follows them."""
+    _require_adapting(service, machine)
+    info = service.model(machine).info
+    state = service.store.people.declare_healthy(
+        machine.id, body.clips, who, model_sha256=info.sha256, rate=info.false_alarm_rate
+    )
+    return schemas.Adaptation(sentence=state.sentence(), left=state.left)
+
+
+@router.post("/v1/machines/{machine}/reset", status_code=204, response_class=Response)
+def reset(service: TheService, machine: TheMachine, who: Operator) -> None:
+    """Forget what was learned about a machine: its model alone decides again."""
+    _require_adapting(service, machine)
+    service.store.people.reset(machine.id, who)
+
+
+@router.post("/v1/machines/{machine}/service")
+def out_of_service(
+    service: TheService, machine: TheMachine, who: Administrator, body: schemas.Service
+) -> schemas.OneMachine:
+    """Take a machine out of service, or back: judged and stored, without alarms and messages."""
+    service.store.people.set_out_of_service(machine.id, body.out, who, body.comment)
+    (shown,) = service.overview.machines([machine.id])
+    return schemas.OneMachine(machine=shown)
+
+
+@router.get("/v1/machines/{machine}/notes", response_model=schemas.Notes)
+def list_notes(service: TheService, machine: TheMachine, _: Viewer) -> Any:
+    """What people wrote about a machine, the newest first."""
+    return {"notes": service.store.notes(machine.id)}
+
+
+@router.post("/v1/machines/{machine}/notes", response_model=schemas.Note)
+def add_note(service: TheService, machine: TheMachine, who: Operator, body: schemas.NewNote) -> Any:
+    """Write a note about a machine at a time, such as 'bearing changed'."""
+    return service.store.people.add_note(machine.id, body.text, who, at=in_utc(body.at))
+
+
+@router.get("/v1/machines/{machine}/normals", response_model=schemas.Normals)
+async def list_normals(
+    service: TheService,
+    machine: TheMachine,
+    _: Viewer,
+    limit: PageSize = 20,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Any:
+    """A page of the model's healthy recordings, the most suspicious first.
+
+    `row` is that of `/normals/{index}`; `p_value` the share of the condition's recordings that
+    score as high; `warning` says what is suspicious. `daco update --remove` removes one.
+    """
+    rows = await service.judge(service.plant.judge.normals, service.model(machine))
+    end = offset + limit
+    following = end if end < len(rows) else None
+    return {"normals": rows[offset:end], "total": len(rows), "next": following}
+
+
+@router.get(
+    "/v1/machines/{machine}/normals/{index}/audio", response_class=FileResponse, responses=_AUDIO
+)
+def normal_audio(service: TheService, machine: TheMachine, index: Index, _: Viewer) -> FileResponse:
+    """A healthy recording of the model, where `healthy` is set for the machine in daco.toml.
+
+    It is sent only if its content is the same as when the model was made.
+    """
+    path = normal_recording(machine, service.model(machine), index)
+    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_NOT_CACHED)
+
+
+@router.get("/v1/machines/{machine}/normals/{index}/picture", response_model=schemas.Picture)
+async def normal_picture(service: TheService, machine: TheMachine, index: Index, _: Viewer) -> Any:
+    """The spectrogram of a healthy recording, as numbers."""
+    model = service.model(machine)
+    path = await service.judge(normal_recording, machine, model, index)
+    return await _picture(service, path, machine.id)
+
+
+@router.get("/v1/clips/{clip_id}")
+def read_clip(service: TheService, clip_id: RowId, _: Viewer) -> schemas.OneClip:
     """A stored clip."""
-    clip = await _clip(service, clip_id)
-    return {"clip": await service.run(service.overview.clip, clip)}
+    return schemas.OneClip(clip=service.overview.clip(_clip(service, clip_id)))
 
 
-@reading.get("/v1/alarms", response_model=schemas.Alarms)
-async def list_alarms(
+@router.delete("/v1/clips/{clip_id}", status_code=204, response_class=Response)
+def delete_clip(service: TheService, clip_id: RowId, who: Administrator) -> None:
+    """Delete a clip with its recording; who did it stays known."""
+    service.plant.delete_clip(clip_id, who)
+
+
+@router.post("/v1/clips/{clip_id}/answer")
+def answer_clip(
+    service: TheService, clip_id: RowId, who: Operator, body: schemas.GivenAnswer
+) -> schemas.OneClip:
+    """Record that a clip was a false alarm or has a fault; the last answer counts."""
+    clip = service.store.people.answer_clip(clip_id, body.answer, who, body.comment)
+    return schemas.OneClip(clip=service.overview.clip(clip))
+
+
+@router.get("/v1/clips/{clip_id}/audio", response_class=FileResponse, responses=_AUDIO)
+def clip_audio(service: TheService, clip_id: RowId, _: Viewer) -> FileResponse:
+    """The recording as it arrived, where it was kept; ranges are supported."""
+    path = _recording(service, _clip(service, clip_id))
+    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_CACHED)
+
+
+@router.get("/v1/clips/{clip_id}/picture", response_model=schemas.Picture)
+async def clip_picture(service: TheService, clip_id: RowId, _: Viewer, response: Response) -> Any:
+    """The spectrogram of a recording, as numbers."""
+    clip = await service.judge(_clip, service, clip_id)
+    path = await service.judge(_recording, service, clip)
+    response.headers.update(_CACHED)
+    return await _picture(service, path, clip.machine)
+
+
+@router.get("/v1/alarms")
+def list_alarms(
     service: TheService,
     _: Viewer,
     machine: Annotated[
@@ -142,179 +258,111 @@ async def list_alarms(
     ] = False,
     limit: PageSize = 100,
     before: Before = None,
-) -> dict[str, Any]:
+) -> schemas.Alarms:
     """Alarms, the newest first."""
-    page = {"listed_only": open_only, "limit": limit, "before": before}
-    return {"alarms": await service.run(service.store.alarms, machine, **page)}
+    alarms = service.store.alarms(machine, listed_only=open_only, limit=limit, before=before)
+    return schemas.Alarms(alarms=alarms)
 
 
-@reading.get("/v1/clips/{clip_id}/audio", response_class=FileResponse, responses=_AUDIO)
-async def clip_audio(service: TheService, clip_id: RowId, _: Viewer) -> FileResponse:
-    """The recording as it arrived, where it was kept; ranges are supported."""
-    path = await _clip_recording(service, clip_id)
-    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_CACHED)
+@router.post("/v1/alarms/{alarm_id}/answer")
+def answer_alarm(
+    service: TheService, alarm_id: RowId, who: Operator, body: schemas.GivenAnswer
+) -> schemas.OneAlarm:
+    """Record that an alarm was false or a fault, for all of its clips; it is acknowledged."""
+    alarm = service.store.people.answer_alarm(alarm_id, body.answer, who, body.comment)
+    return schemas.OneAlarm(alarm=alarm)
 
 
-@reading.get("/v1/clips/{clip_id}/picture", response_model=schemas.Picture)
-async def clip_picture(
-    service: TheService, clip_id: RowId, _: Viewer, response: Response
-) -> dict[str, Any]:
-    """The spectrogram of a recording, as numbers."""
-    clip = await _clip(service, clip_id)
-    path = await _clip_recording(service, clip_id)
-    machine = service.plant.config.machine.get(clip.machine)
-    model = await service.run(service.plant.models.get, machine.id) if machine else None
-    response.headers.update(_CACHED)
-    return await _picture(service, path, model)
-
-
-@reading.get("/v1/machines/{machine}/normals", response_model=schemas.Normals)
-async def list_normals(
+@router.post("/v1/alarms/{alarm_id}/{action}")
+def act(
     service: TheService,
-    machine: TheMachine,
-    _: Viewer,
-    limit: PageSize = 20,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-) -> dict[str, Any]:
-    """A page of the model's healthy recordings, the most suspicious first.
+    alarm_id: RowId,
+    action: Literal["acknowledge", "shelve", "unshelve", "clear"],
+    who: Operator,
+    body: schemas.AlarmAction,
+) -> schemas.OneAlarm:
+    """Do something about an alarm.
 
-    `row` is that of `/normals/{index}`; `p_value` the share of the condition's recordings that
-    score as high; `warning` says what is suspicious. `daco update --remove` removes one.
+    An acknowledged alarm stays open until its cause is over. A shelved one is active again after
+    `minutes` if its cause lasts. One that is cleared by hand needs new recordings to open again.
     """
-    rows = await service.judge(service.plant.judge.normals, await _model(service, machine))
-    end = offset + limit
-    page = rows[offset:end]
-    return {"normals": page, "total": len(rows), "next": end if end < len(rows) else None}
+    people = service.store.people
+    if action == "shelve":
+        until = datetime.now(UTC) + timedelta(minutes=body.minutes)
+        alarm = people.shelve(alarm_id, until, who, body.comment)
+    elif action == "unshelve":
+        alarm = people.unshelve(alarm_id, who)
+    elif action == "acknowledge":
+        alarm = people.acknowledge(alarm_id, who, body.comment)
+    else:
+        alarm = people.clear(alarm_id, who, body.comment)
+    return schemas.OneAlarm(alarm=alarm)
 
 
-@reading.get(
-    "/v1/machines/{machine}/normals/{index}/audio", response_class=FileResponse, responses=_AUDIO
-)
-async def normal_audio(
-    service: TheService, machine: TheMachine, index: Index, _: Viewer
-) -> FileResponse:
-    """A healthy recording of the model, where `healthy` is set for the machine in daco.toml.
-
-    It is sent only if its content is the same as when the model was made.
-    """
-    model = await _model(service, machine)
-    path = await service.run(normal_recording, machine, model, index)
-    return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_NOT_CACHED)
+@router.get("/v1/messages")
+def list_messages(service: TheService, _: Viewer) -> schemas.Messages:
+    """Messages that wait, by receiver, and those that were refused and set aside."""
+    return service.overview.messages()
 
 
-@reading.get("/v1/machines/{machine}/normals/{index}/picture", response_model=schemas.Picture)
-async def normal_picture(
-    service: TheService, machine: TheMachine, index: Index, _: Viewer
-) -> dict[str, Any]:
-    """The spectrogram of a healthy recording, as numbers."""
-    model = await _model(service, machine)
-    path = await service.run(normal_recording, machine, model, index)
-    return await _picture(service, path, model)
+@router.post("/v1/messages/test")
+def test_messages(service: TheService, who: Administrator) -> schemas.Tested:
+    """Send a test message to every receiver, and say what became of it."""
+    service.store.people.audit(who, "test message")
+    results = {each.label: each.error for each in send_test(service.plant.config)}
+    return schemas.Tested(results=results)
 
 
-@reading.get("/v1/audit", response_model=schemas.Audit)
-async def list_audit(
+@router.post("/v1/messages/{message_id}/{action}", status_code=204, response_class=Response)
+def settle_message(
+    service: TheService,
+    message_id: RowId,
+    action: Literal["resend", "discard"],
+    who: Administrator,
+) -> None:
+    """Send a message again that was set aside, or remove it."""
+    outbox = service.store.outbox
+    (outbox.resend if action == "resend" else outbox.discard)(message_id)
+    service.store.people.audit(who, f"{action} message", f"message {message_id}")
+    service.plant.notifier.wake()
+
+
+@router.get("/v1/audit", response_model=schemas.Audit)
+def list_audit(
     service: TheService, _: Administrator, limit: PageSize = 100, before: Before = None
-) -> dict[str, Any]:
+) -> Any:
     """Who did what, the newest first."""
-    return {"entries": await service.run(service.store.audit, limit, before)}
+    return {"entries": service.store.audit(limit, before)}
 
 
-async def _clip(service: Service, clip_id: int) -> Any:
-    clip = await service.run(service.store.clip, clip_id)
+def _clip(service: Service, clip_id: int) -> StoredClip:
+    clip = service.store.clip(clip_id)
     if clip is None:
-        raise not_found(f"There is no clip {clip_id}.")
+        raise HTTPException(404, f"There is no clip {clip_id}.")
     return clip
 
 
-async def _clip_recording(service: Service, clip_id: int) -> Path:
-    path = await service.run(service.plant.audio, await _clip(service, clip_id))
+def _recording(service: Service, clip: StoredClip) -> Path:
+    path = service.plant.audio(clip)
     if path is None or path.suffix.lower() not in MEDIA_TYPES:
         reason = _NOT_KEPT[service.config.keep_audio]
-        raise not_found(f"The recording is not kept: {reason}")
+        raise HTTPException(404, f"The recording is not kept: {reason}")
     return path
 
 
-async def _model(service: Service, machine: MachineConfig) -> ModelInUse:
-    model = await service.judge(service.plant.models.get, machine.id)
-    if model is None:
-        raise busy("The model of this machine cannot be used at the moment.")
-    return model
-
-
-async def _picture(service: Service, path: Path, model: ModelInUse | None) -> dict[str, Any]:
-    rate = (model.info.sample_rate if model else None) or SAMPLE_RATE
+async def _picture(service: Service, path: Path, machine: str) -> dict[str, Any]:
+    known = machine in service.plant.config.machine
+    model = service.plant.models.get(machine) if known else None
     try:
-        return await service.draw(path, rate)
+        return await service.draw(path, (model and model.info.sample_rate) or SAMPLE_RATE)
     except AudioError as error:
-        raise Problem(404, f"There is no picture of this recording: {error.reason}") from None
+        detail = f"There is no picture of this recording: {error.reason}"
+        raise HTTPException(404, detail) from None
     except FileNotFoundError:
-        raise not_found("The recording is no longer there.") from None
+        raise HTTPException(404, "The recording is no longer there.") from None
 
 
-@operation.get("/v1/session", response_model=schemas.Session, responses=failures(401, 421, 429))
-async def read_session(service: TheService, who: Viewer) -> dict[str, Any]:
-    """Who asks: the name of the token, and its role."""
-    return {"name": who.name, "role": who.role, "needs_token": not service.access.is_open}
-
-
-@operation.get(
-    "/healthz",
-    response_model=schemas.Health,
-    responses={
-        503: {"model": schemas.Health, "description": "It runs, but cannot judge; see `reason`."},
-        **failures(421, 429, 401),
-    },
-)
-async def health(service: TheService, response: Response) -> dict[str, Any]:
-    """200 when recordings can be judged and stored; needs no token and reveals nothing else.
-
-    It writes to the database. Any answer means that the process runs: restart it when there is
-    none. 503 means that it cannot work now and becomes 200 by itself.
-    """
-    reason = await service.obstacle()
-    response.status_code = 200 if reason is None else 503
-    return {"live": True, "ready": reason is None, "reason": reason}
-
-
-@operation.get(
-    "/metrics",
-    response_class=Response,
-    responses={200: {"content": {"text/plain": {}}}, **failures(401, 403, 421, 429, 503)},
-)
-async def metrics(service: TheService, _: Viewer) -> Response:
-    """Numbers for Prometheus: each machine's state, oddness, age and alarms; queues; requests."""
-    text = await service.run(service.metrics.text)
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-@operation.post(
-    "/login",
-    status_code=204,
-    response_class=Response,
-    responses=failures(400, 401, 403, 408, 413, 421, 422, 429),
-)
-async def login(request: Request, service: TheService, body: schemas.Login) -> Response:
-    """Exchange a token for a session: a cookie that scripts cannot read."""
-    if service.access.is_open:
-        return Response(status_code=204)
-    person = person_of_token(service.access, request, body.token)
-    secret = service.access.open_session(person)
-    cookie = session_cookie(secret, secure=is_secure(request), seconds=SESSION_SECONDS)
-    return Response(status_code=204, headers={"Set-Cookie": cookie})
-
-
-@operation.post(
-    "/logout", status_code=204, response_class=Response, responses=failures(401, 403, 421, 429)
-)
-async def logout(request: Request, service: TheService) -> Response:
-    """End the session; its cookie is worth nothing any more."""
-    service.access.close_session(request.cookies.get(COOKIE, ""))
-    cookie = session_cookie("", secure=is_secure(request), seconds=0)
-    return Response(status_code=204, headers={"Set-Cookie": cookie})
-
-
-@operation.get("/", include_in_schema=False)
-async def page() -> FileResponse:
-    """The page; it holds no data, and asks for a token where one is needed."""
-    return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+def _require_adapting(service: Service, machine: MachineConfig) -> None:
+    if not service.plant.adapts(machine):
+        detail = "The alarm limit of this machine is not adapted: set adapt = true in daco.toml."
+        raise HTTPException(409, detail)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from daco.monitoring.adaptation import FEWEST, MOST, Answer
+from daco.monitoring.config import Role
 from daco.monitoring.store import StoredAlarm
 
 _TEXT = r"^[^\x00]*$"  # databases store no NUL
@@ -22,6 +23,12 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
 
+class Detail(_Shape):
+    """Why a request failed, in a sentence."""
+
+    detail: str = Field(examples=["There is no machine 'press'."])
+
+
 class Clip(_Shape):
     """A judged recording. Times are UTC, ISO 8601.
 
@@ -34,7 +41,7 @@ class Clip(_Shape):
     trial has no `id`.
     """
 
-    id: int | None
+    id: int | None = None
     machine: str
     name: str
     time: datetime
@@ -55,15 +62,15 @@ class Clip(_Shape):
     nearest_index: int | None
     nearest_distance: float
     reasons: list[str]
-    findings: list[dict[str, Any]] | None
+    findings: list[dict[str, Any]] | None = None
     views: dict[str, float]
     seconds: float | None
     windows: int
     worst_window: float | None
     model_sha256: str
-    audio_sha256: str | None
-    answer: str | None
-    has_audio: bool
+    audio_sha256: str | None = None
+    answer: str | None = None
+    has_audio: bool = False
     opened: list[int] = []
     cleared: list[int] = []
 
@@ -139,12 +146,12 @@ class Machine(_Shape):
     out_of_service_since: datetime | None
     out_of_service_by: str | None
     problems: list[str]
-    conditions: list[str] = Field(description="Operating conditions of the healthy recordings.")
-    normals: int = Field(description="Healthy recordings in the model.")
-    sample_rate: int | None
-    false_alarm_rate: float | None
-    basis: str = Field(description="What the alarm limit rests on.")
-    model_sha256: str | None
+    conditions: list[str] = Field([], description="Operating conditions of the normals.")
+    normals: int = Field(0, description="Healthy recordings in the model.")
+    sample_rate: int | None = None
+    false_alarm_rate: float | None = None
+    basis: str = Field("", description="What the alarm limit rests on.")
+    model_sha256: str | None = None
     expectation: list[str] = Field(description="What the alarm rule will do, in words.")
     drift: Drift | None
     adaptation: Adaptation | None
@@ -297,7 +304,7 @@ class Session(_Shape):
     """Who asks: the name of the token and its role."""
 
     name: str
-    role: Literal["viewer", "operator", "administrator"]
+    role: Role
     needs_token: bool
 
 

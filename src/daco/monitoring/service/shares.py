@@ -8,17 +8,16 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NamedTuple
 
-from daco.monitoring.service.problems import busy
+from daco.monitoring.store import BusyError
 
-MOST_UPLOADS = 64
-MOST_BYTES = 256_000_000
+MOST_UPLOADS, MOST_BYTES = 64, 256_000_000
 """Uploads that are received or wait at one time, and the bytes they hold together."""
 
 LONG = 2_000_000
 """Bytes from which a recording is long: about a minute. Long ones are a client of their own."""
 
 TURN_SECONDS = 20.0
-"""In which an upload must get its turn; then it is answered that the service is busy."""
+"""In which an upload must get its turn; then the service is busy."""
 
 
 class Client(NamedTuple):
@@ -55,10 +54,10 @@ class Admission:
     def one(self, client: Client) -> Iterator[Callable[[int], None]]:
         """Admit an upload; yields a function that reserves its size so far.
 
-        Both are busy, at once, when the client has its share.
+        Both raise a `BusyError` when the client has its share.
         """
         if self._uploads[client] >= self._most - self.uploads:
-            raise busy()
+            raise BusyError("Too many uploads.")
         self._uploads[client] += 1
         held = 0
 
@@ -66,7 +65,7 @@ class Admission:
             nonlocal held
             more = max(0, size - held)
             if self._bytes[client] + more > self._most_bytes - self.bytes:
-                raise busy()
+                raise BusyError("Too many uploads.")
             self._bytes[client] += more
             held += more
 
@@ -90,32 +89,24 @@ class Turns:
         self._free_for_long = max(1, workers - 1)
         self._waiting: OrderedDict[Client, deque[asyncio.Future[None]]] = OrderedDict()
 
-    @property
-    def waiting(self) -> int:
-        """Uploads that wait for their turn."""
-        return sum(map(len, self._waiting.values()))
-
     @contextlib.asynccontextmanager
     async def one(self, client: Client) -> AsyncIterator[None]:
-        """Wait for a turn; busy where it takes too long."""
+        """Wait for a turn; a `BusyError` where it takes too long."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
         self._give()
         try:
-            async with asyncio.timeout(TURN_SECONDS):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():
-                self._back(client)
-            else:
-                self._leave(client, turn)
-            if isinstance(error, TimeoutError):
-                raise busy() from None
-            raise
-        try:
+            try:
+                async with asyncio.timeout(TURN_SECONDS):
+                    await turn  # cancelled with the request, and then skipped by `_give`
+            except TimeoutError:
+                raise BusyError("No turn came in time.") from None
             yield
         finally:
-            self._back(client)
+            if not turn.cancelled():
+                self._free += 1
+                self._free_for_long += client.is_long
+            self._give()
 
     def _give(self) -> None:
         """Turns to those who wait, one client after the other."""
@@ -125,23 +116,10 @@ class Turns:
             if client is None:
                 return
             turn = self._waiting[client].popleft()
-            if self._waiting[client]:
-                self._waiting.move_to_end(client)
-            else:
+            self._waiting.move_to_end(client)
+            if not self._waiting[client]:
                 del self._waiting[client]
-            self._free -= 1
-            self._free_for_long -= client.is_long
-            turn.set_result(None)
-
-    def _back(self, client: Client) -> None:
-        self._free += 1
-        self._free_for_long += client.is_long
-        self._give()
-
-    def _leave(self, client: Client, turn: asyncio.Future[None]) -> None:
-        queue = self._waiting.get(client)
-        if queue is not None:
-            with contextlib.suppress(ValueError):
-                queue.remove(turn)
-            if not queue:
-                del self._waiting[client]
+            if not turn.cancelled():
+                self._free -= 1
+                self._free_for_long -= client.is_long
+                turn.set_result(None)
