@@ -7,6 +7,7 @@ well, so both sides use the same normal quantiles.
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
@@ -199,17 +200,27 @@ def assert_same_criterion(case, grid, n_splits, seed):
     assert not different(grid, got, expected, 1e-12)
 
 
-def left_out_scores(scorer, k, d_bank, d):
-    """As `paper.base_scores` of the bank's own clips, each left out of the densities as well."""
-    loo, _ = BASE_SCORES(scorer, k, d_bank, d)
-    density = paper.sum_of_nearest(paper.without_self(d_bank) / 2, k) / k
-    slope = paper.varmin_slope(paper.without_self(d_bank), density)
-    scores = np.empty(len(d))
-    with mock.patch.object(paper, "varmin_slope", return_value=slope):
-        for clip in range(len(d)):
-            others = np.delete(np.arange(len(d)), clip)
-            rest = d_bank[np.ix_(others, others)]
-            scores[clip] = BASE_SCORES(scorer, k, rest, d[None, clip][:, others])[1][0]
+def left_out_scores(codes, scorer, k, d_bank, d):
+    """As `paper.base_scores` of the bank's own clips, each left out of the densities as well.
+
+    A normal whose domain has no further neighbour keeps the mean distance of those that remain.
+    """
+    loo, scores = BASE_SCORES(scorer, k, d_bank, d)
+    if scorer == "knn":
+        return loo, scores
+    d_loo = paper.without_self(d_bank) / 2
+    whole = paper.sum_of_nearest(d_loo, k)
+    slope = paper.varmin_slope(2 * d_loo, whole / k)
+    is_small = np.bincount(codes)[codes] <= k + 1
+    for clip in range(len(d)):
+        density = paper.sum_of_nearest(np.delete(d_loo, clip, axis=1), k)
+        remain = is_small & (density > whole) & (k > 1)
+        density[remain] = k / max(k - 1, 1) * (whole - d_loo[clip])[remain]
+        density = np.maximum(density, 1e-12)
+        factor = {"ldn-mean": 1 / k, "varmin": slope / k}.get(scorer, 1)
+        normals, distance = np.arange(len(d)) != clip, d[clip] / 2
+        score = distance / density if scorer == "ldn-ratio" else distance - factor * density
+        scores[clip] = score[normals].min()
     return loo, scores
 
 
@@ -238,7 +249,7 @@ def test_normals_as_if_they_were_new(case, siblings, seed):
             view[clip, others] = np.inf
     for config in case.fitting(AS_IF_NEW, n):
         got = case.bank().examine_normals(config, siblings, sessions)
-        with mock.patch.object(paper, "base_scores", left_out_scores):
+        with mock.patch.object(paper, "base_scores", partial(left_out_scores, codes)):
             expected = paper.score(config, d_bank, d, codes)
         assert not different([config], [got.scores], [expected])
         assert_array_equal(got.nearest, d[0].argmin(axis=1))

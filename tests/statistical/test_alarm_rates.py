@@ -74,6 +74,15 @@ def test_rates_hold_in_a_bank_of_a_thousand(shift, spread):
     assert_default_rule(rows)
 
 
+@pytest.mark.parametrize("target", [5, 16, 17])
+def test_domains_as_small_as_a_density_keep_the_rate(target):
+    """A clip less, and the density of the others would reach into the other domain: up to .55."""
+    case = alarm.Case(70, target, 3, 0.5, dim=64, centre=4)
+    rows = alarm.study(case, 30, workers=1, tested=100)
+    assert 0.02 <= rows["fitted"]["rates"][1] <= 0.15
+    assert_default_rule(rows)
+
+
 @pytest.mark.parametrize(
     ("sizes", "shift", "spread"),
     [((30, 10), *case) for case in alarm.OVERLAPPING] + [((300, 10), 0, 0.5), ((300, 10), 0, 2)],

@@ -75,17 +75,27 @@ class BankView:
         return result
 
     def _density_without(self, base: Base, distances: Floats) -> Floats:
-        """Densities (N, n) of the normals for clips of the bank that are not among them."""
+        """Densities (N, n) of the normals for clips of the bank that are not among them.
+
+        Where the clip is one of the K nearest of a normal, the next one takes its place. If its
+        domain is too small to have another one, the mean of the others does: a new clip would leave
+        the domain whole, so that no neighbour of another domain would come in.
+        """
         density = self.density(base)[:, None]
         ascending = self.distances.lists(base.k + 1).distance
         if ascending.shape[1] <= base.k:
             return density  # there is no further neighbour
-        # Where the clip is one of the K nearest, the next one takes its place.
-        change = ascending[:, base.k, None] - distances
         rounding = NOISE_ULPS * np.finfo(distances.dtype).eps  # of products of another shape
-        change[distances > ascending[:, base.k - 1, None] + rounding] = 0
-        summed = np.maximum(self.distances.lists(base.k).sums(base.k), DENSITY_FLOOR)[:, None]
-        return density * (np.maximum(summed + change, DENSITY_FLOOR) / summed)
+        is_near = distances <= ascending[:, base.k - 1, None] + rounding
+        sums = self.distances.lists(base.k).sums(base.k)[:, None]
+        change = ascending[:, base.k, None] - distances
+        if base.k > 1:
+            sizes = np.diff(self.starts)
+            is_small = np.repeat(sizes <= base.k + 1, sizes)
+            change[is_small] = (sums[is_small] - base.k * distances[is_small]) / (base.k - 1)
+        change[~is_near] = 0
+        summed = np.maximum(sums, DENSITY_FLOOR)
+        return density * (np.maximum(sums + change, DENSITY_FLOOR) / summed)
 
     def leave_one_out(self, bases: Sequence[Base]) -> BaseScores:
         """Score each normal by all the others: {base: (N,)}."""
