@@ -67,6 +67,23 @@ def test_folders_below_a_machine_are_its_operating_conditions(tmp_path):
     assert "fan: 20 healthy recordings in 2 operating conditions (fast 10, slow 10)." in text
 
 
+def test_a_machine_without_conditions_takes_none_from_the_others(tmp_path):
+    """Also where the recordings have the names of a DCASE data set."""
+    for condition in ("source", "target"):
+        record(tmp_path / f"healthy/fan/{condition}", 10, seed=50 * ord(condition[0]))
+        for file in (tmp_path / f"healthy/fan/{condition}").iterdir():
+            name = f"section_00_{condition}_train_normal_0{file.stem}.wav"
+            file.rename(file.with_name(name))
+    text = said("start", tmp_path / "healthy", "--out", tmp_path / "plant", "--no-serve")
+    assert "fan: 20 healthy recordings in 2 operating conditions" in text
+    for file in (tmp_path / "healthy/fan").glob("*/*.wav"):
+        file.rename(file.with_name(file.name[-8:]))
+    record(tmp_path / "healthy/pump", 10, seed=900)
+    text = said("start", tmp_path / "healthy", "--out", tmp_path / "other", "--no-serve")
+    assert "fan: 20 healthy recordings in 2 operating conditions" in text
+    assert "pump: 10 healthy recordings." in text
+
+
 def test_what_exists_is_not_overwritten_and_mistakes_say_what_to_do(tmp_path, recordings):
     run("start", recordings, "--out", tmp_path, "--no-serve")
     before = (tmp_path / "daco.toml").read_text()

@@ -331,6 +331,8 @@ def folder_meaning(root: Location, folder: str) -> FolderMeaning:
     year = year_of_folders(parts)
     split = machine = None
     last = len(parts) - 1
+    if last > 1 and parts[last] in ("source", "target"):  # the names of clips say it, too
+        last -= 1
     if parts[last] in _SPLIT_FOLDERS:
         split, machine = parts[last], last - 1
     elif last > 1 and parts[last - 1] in _SPLIT_FOLDERS:
@@ -341,7 +343,7 @@ def folder_meaning(root: Location, folder: str) -> FolderMeaning:
     if _holds_machines(parts[machine]) and machine > 1 and not _holds_machines(parts[machine - 1]):
         machine -= 1  # <machine>/raw/train
     of_machine = root / folder
-    for _ in range(last - machine):
+    for _ in range(len(parts) - 1 - machine):
         of_machine = of_machine.parent
     renamed = "test_rename" in parts[len(root.parts) :] or split == "test_rename"
     name, split = _machine_name(parts[machine]), _SPLIT_FOLDERS[split] if split else None

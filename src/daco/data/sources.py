@@ -257,17 +257,25 @@ def read_folder(
                 "level, or 0."
             )
     machines, domains = _levels(set(depths.values()), machine_level, domain_level)
+    # A machine without folders for its domains has one domain.
+    deepest = max(machines, domains)
+    divided = {
+        tuple(names[:machines])
+        for names, *_ in places.values()
+        if domains and len(names) >= deepest
+    }
     for path, (names, named_split, label) in places.items():
         split = named_split or ("test" if label == 1 else "train")
-        missing = depths[path] < max(machines, domains)
+        is_divided = tuple(names[:machines]) in divided
+        missing = depths[path] < (deepest if is_divided else machines)
         if missing and (split == "train" or depths[path] < machines):
             outside.append(path)
             continue
         machine = names[machines - 1] if machines else root.name
         domain: str | None = ONE_DOMAIN
-        if domains:
+        if is_divided:
             domain = None if missing else names[domains - 1]
-        if depths[path] > max(machines, domains) > 0:
+        if depths[path] > deepest > 0:
             deep.append(path)
         clips.append(Clip(path, machine, year, domain=domain, split=split, label=label))
     oddities = []

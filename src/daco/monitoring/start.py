@@ -56,13 +56,15 @@ def levels_of(table: ClipTable) -> dict[str, int]:
     Empty where the usual reading is right: more levels, a data set, a manifest.
     """
     names = {clip.domain for clip in table.clips}
+    folders = {clip.path: meaning_of_folders(clip.path)[0] for clip in table.clips}
     in_folders = all(
-        clip.machine == table.root.name and meaning_of_folders(clip.path)[0][:1] == [clip.domain]
+        clip.machine == table.root.name and folders[clip.path][:1] == [clip.domain]
         for clip in table.clips
     )
     if not in_folders or names <= {"source", "target", ONE_DOMAIN}:
         return {}
-    return {"machine_level": 1, "domain_level": 0}
+    has_conditions = max(map(len, folders.values())) > 1
+    return {"machine_level": 1, "domain_level": 2 if has_conditions else 0}
 
 
 def gather(
