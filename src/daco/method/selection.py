@@ -299,7 +299,8 @@ def _vetoed(table: Table, names: list[str], dev: Float64s | None, rule: Rule) ->
         return {}
     excluded = {}
     if dev is not None:
-        excluded["dev-score veto"] = ~paper.viable(dev)
+        # Where nine of ten candidates share the best score, none of these is in a bottom decile.
+        excluded["dev-score veto"] = ~paper.viable(dev) & (dev < dev.max())
     if rule is Rule.LABEL_FREE or (rule is Rule.GUARDED and "viable" in table):
         excluded["label-free veto"] = _numbers(table, "viable", len(names), allow_nan=True) == 0
     if excluded and np.any(list(excluded.values()), axis=0).all():
