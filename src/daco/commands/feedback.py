@@ -165,11 +165,10 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
         console.write(f"{quantity(waiting, 'alarm')} without an answer: {numbers}.")
     answers = store.answers(machine, _LISTED)
     if answers:
-        table = Table("when", "clip", "alarm", "answer", "by", "comment", box=None)
+        table = Table("when", "about", "answer", "by", "comment", box=None)
         for each in answers:
-            about = [str(each.clip_id), "" if each.alarm_id is None else str(each.alarm_id)]
-            words = map(printable, (each.answer, each.answered_by, each.comment))
-            table.add_row(f"{each.answered_at:%Y-%m-%d %H:%M}", *about, *words)
+            words = [each.target, each.action.removeprefix("answer "), each.who, each.detail]
+            table.add_row(f"{each.at:%Y-%m-%d %H:%M}", *(printable(word or "") for word in words))
         console.print(table)
 
 

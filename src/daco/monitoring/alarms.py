@@ -144,6 +144,10 @@ class Recovery(NamedTuple):
     clip: int
 
 
+Event = Opening | Extension | Recovery | None
+"""What a clip did to an alarm."""
+
+
 @dataclass(frozen=True)
 class AlarmState:
     """What the next decision depends on: whether an alarm is open, and the recent clips.
@@ -182,9 +186,7 @@ def state_of(
     return ACTIVE if acknowledged_at is None else ACKNOWLEDGED
 
 
-def advance(
-    rule: AlarmRule, state: AlarmState, decision: Decision
-) -> tuple[AlarmState, Opening | Extension | Recovery | None]:
+def advance(rule: AlarmRule, state: AlarmState, decision: Decision) -> tuple[AlarmState, Event]:
     """Return the state after one more clip, and what it did to the alarm.
 
     Parameters
@@ -225,7 +227,7 @@ def advance(
 
 def add_up(
     limit: float, evidence: Evidence, is_open: bool, clip: int, p_value: float
-) -> tuple[Evidence, Opening | Extension | Recovery | None]:
+) -> tuple[Evidence, Event]:
     """Return the evidence after one more clip, and what it did to the alarm.
 
     An alarm opens when the evidence reaches its limit, grows no further while it is open, and

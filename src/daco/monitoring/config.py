@@ -17,7 +17,7 @@ from pydantic import BaseModel, ByteSize, Field, SecretStr, ValidationError, fie
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from daco.errors import InputError
-from daco.monitoring.layers import absolute, leaves, masked, merge, without_none
+from daco.monitoring.addresses import masked
 from daco.monitoring.tables import MachineConfig, NotifyConfig, Role, ServiceConfig, Token
 from daco.monitoring.units import duration_text
 from daco.text import suggestion
@@ -34,7 +34,10 @@ __all__ = [
 
 FILE_NAME = "daco.toml"
 
+_PATHS = {"recordings", "token_file", "webhook_secret_file", "model", "folder", "healthy"}
 _SECRET_KEYS = re.compile(r"secret$|sha256$|urls?$|webhook$|mqtt$|database$|stream$|\.notify$")
+
+Tables = Mapping[str, Any]
 
 
 class Origin(NamedTuple):
@@ -105,24 +108,28 @@ class PlantConfig(BaseSettings):
         """
         file, origin, tables = _read(path)
         base = (path if path.is_dir() else path.parent).absolute() if path else Path.cwd()
-        environment = EnvSettingsSource(cls)()
-        _match_machines(environment, tables)
+        environment = _with_names(EnvSettingsSource(cls)(), tables)
         layers = {
-            origin: absolute(tables, base),
-            "environment": absolute(environment, base),
-            "option": absolute(without_none(options), Path.cwd()),
+            origin: _absolute(tables, base),
+            "environment": _absolute(environment, base),
+            "option": _absolute(_without_none(options), Path.cwd()),
         }
-        merged: dict[str, Any] = {}
+        merged: Tables = {}
         for layer in layers.values():
-            merged = merge(merged, layer)
-        merged = merge(_computed_defaults(merged, base), merged)
+            merged = _merge(merged, layer)
+        machines = merged.get("machine")
+        names = machines if isinstance(machines, Mapping) else ()
+        defaults = {
+            "service": {"database": f"sqlite:///{base / 'daco.db'}", "recordings": base / "kept"},
+            "machine": {name: {"model": base / "models" / f"{name}.daco"} for name in names},
+        }
         try:
-            config = cls(**merged)
+            config = cls(**_merge(defaults, merged))
         except ValidationError as error:
             mistakes = "\n".join(_mistake(each) for each in error.errors())
             raise InputError(mistakes, path=file) from None
         for name, layer in layers.items():
-            config._origins.update(dict.fromkeys(leaves(layer), name))
+            config._origins.update(dict.fromkeys(_leaves(layer), name))
         config._file = file
         return config
 
@@ -138,13 +145,13 @@ class PlantConfig(BaseSettings):
 
     def origins(self) -> list[Origin]:
         """Return every value in force with its origin; secrets are masked."""
-        return [Origin(key, _shown(key, value), self._origin(key)) for key, value in _values(self)]
-
-    def _origin(self, key: str) -> str:
-        """The layer of a value; a list or a table given as a whole counts for its entries."""
-        while key not in self._origins and "." in key:
-            key = key.rpartition(".")[0]
-        return self._origins.get(key, "default")
+        found = []
+        for key, value in _values(self):
+            layer = key  # a list or a table given as a whole counts for its entries
+            while layer not in self._origins and "." in layer:
+                layer = layer.rpartition(".")[0]
+            found.append(Origin(key, _shown(key, value), self._origins.get(layer, "default")))
+        return found
 
 
 def _read(path: Path | None) -> tuple[Path | None, str, dict[str, Any]]:
@@ -169,29 +176,74 @@ def _read(path: Path | None) -> tuple[Path | None, str, dict[str, Any]]:
         raise InputError(
             "there is no such file. daco start RECORDINGS makes one.", path=file
         ) from None
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror}).", path=file) from None
 
 
-def _match_machines(environment: dict[str, Any], tables: dict[str, Any]) -> None:
+# --- layers --------------------------------------------------------------------------------------
+
+
+def _with_names(environment: dict[str, Any], tables: Tables) -> dict[str, Any]:
     """Give machines of the environment, which are in lower case, the names of the file."""
-    machines = tables.get("machine")
-    names = machines if isinstance(machines, Mapping) else ()
-    known = {re.sub(r"\W", "_", name).lower(): name for name in names}
-    if "machine" in environment:
-        machines = environment["machine"].items()
-        environment["machine"] = {known.get(name, name): table for name, table in machines}
+    given, machines = environment.get("machine"), tables.get("machine")
+    if isinstance(given, Mapping) and isinstance(machines, Mapping):
+        known = {re.sub(r"\W", "_", name).lower(): name for name in machines}
+        named = {known.get(name, name): table for name, table in given.items()}
+        return {**environment, "machine": named}
+    return environment
 
 
-def _computed_defaults(merged: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Defaults that depend on the folder and on a machine's name."""
-    machines = merged.get("machine")
-    names = machines if isinstance(machines, Mapping) else ()
+def _absolute(layer: Tables, base: Path) -> dict[str, Any]:
+    """The layer with its relative paths joined to a folder."""
+
+    def resolved(key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            if key == "weights":
+                return {name: base / str(file) for name, file in value.items()}
+            return {name: resolved(name, each) for name, each in value.items()}
+        if key in _PATHS and isinstance(value, str | Path) and str(value):
+            return base / Path(value).expanduser()
+        if key == "database" and isinstance(value, str):
+            scheme, slashes, file = value.partition(":///")
+            if scheme == "sqlite" and slashes and file and not Path(file).is_absolute():
+                return f"sqlite:///{base / file}"
+        return value
+
+    return {name: resolved(name, value) for name, value in layer.items()}
+
+
+def _without_none(table: Tables) -> dict[str, Any]:
     return {
-        "service": {"database": f"sqlite:///{base / 'daco.db'}", "recordings": base / "kept"},
-        "machine": {name: {"model": base / "models" / f"{name}.daco"} for name in names},
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in table.items()
+        if value is not None
     }
 
 
+def _merge(below: Tables, above: Tables) -> dict[str, Any]:
+    """Tables merged key by key; a value of the upper one wins."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def _leaves(table: Tables, prefix: str = "") -> Iterator[str]:
+    """The dotted keys of all values."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+# --- what people see -----------------------------------------------------------------------------
+
+
 def _values(table: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys and values in force."""
     for key in type(table).model_fields:
         value = getattr(table, key)
         entries = value if isinstance(value, dict) else {}
@@ -228,9 +280,8 @@ def _mistake(mistake: Any) -> str:
     *where, key = map(str, mistake["loc"])
     table = f"[{'.'.join(where)}] " if where else ""
     if mistake["type"] == "extra_forbidden":
-        known = _keys(where)
-        return f"{table}{key} is not a known key.{suggestion(key, known)}"
-    if "ctx" in mistake and "error" in mistake["ctx"]:
+        return f"{table}{key} is not a known key.{suggestion(key, _keys(where))}"
+    if "error" in mistake.get("ctx", ()):
         return f"{table}{key}: {str(mistake['ctx']['error']).rstrip('.')}."
     if mistake["type"] in ("model_type", "dict_type"):
         return f"{table}{key} must be a table: [{'.'.join([*where, key])}]."

@@ -97,7 +97,13 @@ class Plant:
                 self.recordings = Recordings(
                     folder, most, partial(protected_audio, self.store.database)
                 )
-            self.notifier = Notifier(config, self.store, status=self.status, say=say)
+            self.notifier = Notifier(
+                config,
+                self.store,
+                status=self.status,
+                say=say,
+                report=lambda cause, problem: self.watchdog.report(None, cause, problem),
+            )
             self.judge = Judge(
                 service.workers,
                 waiting=service.waiting,

@@ -22,8 +22,8 @@ from pydantic import (
 )
 
 from daco.errors import InputError
+from daco.monitoring.addresses import known_to_apprise, read_secret
 from daco.monitoring.alarms import KINDS, AlarmRule
-from daco.monitoring.layers import known_to_apprise, read_secret
 from daco.monitoring.units import Duration, Hours
 
 MACHINE_ID = re.compile(r"[\w.-]{1,100}")
@@ -169,11 +169,18 @@ class NotifyConfig(_Table):
     @field_validator("mqtt", "webhook")
     @classmethod
     def _address(cls, url: str | None, info: Any) -> str | None:
+        if url is None:
+            return None
         schemes = ("mqtt", "mqtts") if info.field_name == "mqtt" else ("http", "https")
-        if url is not None and (urlsplit(url).scheme not in schemes or not urlsplit(url).hostname):
-            raise ValueError(
-                f"must be an address that begins with {schemes[0]}:// or {schemes[1]}://"
-            )
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            host = None
+        if not host or parts.scheme not in schemes or not url.isascii() or " " in url:
+            raise ValueError(f"must be an address of {schemes[0]}:// or {schemes[1]}://")
+        if parts.username is not None and info.field_name == "webhook":
+            raise ValueError("must not contain a user name or password; it is signed instead")
         return url
 
     def secret(self) -> str | None:

@@ -61,10 +61,14 @@ class Plant:
 
     def delivering(self, **options):
         options = {"first_wait": 0.02, **options}
-        notifier = Notifier(
-            self.config, self.store, lambda: self.states, self.sentences.append, **options
-        )
-        return _Running(notifier)
+        told = lambda: self.states, self.sentences.append, self._report
+        return _Running(Notifier(self.config, self.store, *told, **options))
+
+    def _report(self, cause, problem):
+        if problem is None:
+            self.store.clear_alarm(None, "daco", cause)
+        else:
+            self.store.raise_alarm(None, "daco", cause, problem)
 
     def pending(self):
         return sum(self.store.outbox.pending().values())

@@ -28,7 +28,8 @@ from daco.monitoring.store import database as databases
 from daco.monitoring.store.database import open_database
 from daco.monitoring.store.retention import backup, protected_audio, prune, restore
 
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(stores.__file__).parent)}
+HELPERS = str(Path(stores.__file__).parent)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([HELPERS, *sys.path])}
 DAY = timedelta(days=1)
 
 
@@ -323,7 +324,7 @@ def test_another_version_and_a_table_of_somebody_else_are_left_alone(url):
         add(store)
         with store.database.writing() as connection:
             connection.execute(text("UPDATE daco_schema SET value = 99 WHERE name = 'version'"))
-    with pytest.raises(StoreError, match=r"version 99; this daco uses version 2\. Choose another"):
+    with pytest.raises(StoreError, match=r"version 99; this daco uses version 3\. Choose another"):
         Store.open(url)
     assert len(rows_without_opening(url)) == 1
 

@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 
 import pytest
 from broken_server import unused_port
+from pydantic import ValidationError
 from receiver import receiving
 
 from daco.errors import InputError
+from daco.monitoring.config import NotifyConfig
 from daco.monitoring.notify.messages import Message
 from daco.monitoring.notify.receiver import NotDeliveredError, RefusedError
 from daco.monitoring.notify.webhook import Webhook
@@ -76,18 +78,22 @@ def test_an_address_that_is_silent_or_absent_fails_in_time():
 
 
 @pytest.mark.parametrize(
-    ("url", "secret", "message"),
+    ("values", "message"),
     [
-        ("ftp://host/", None, "http://"),
-        ("http://", None, "http://"),
-        ("http://host:port/", None, "http://"),
-        ("http://host/a b\r\nX: y", None, "http://"),
-        ("http://kim:hunter2@host/", None, "user name or password"),
-        ("http://host/", "whsec_not base64", "base64"),
+        ({"webhook": "ftp://host/"}, "http://"),
+        ({"webhook": "http://"}, "http://"),
+        ({"webhook": "http://host:port/"}, "http://"),
+        ({"webhook": "http://host/a b\r\nX: y"}, "http://"),
+        ({"mqtt": "mqtt://host:99999"}, "mqtt://"),
+        ({"webhook": "http://kim:hunter2@host/"}, "user name or password"),
     ],
 )
-def test_other_addresses_are_refused_without_repeating_secrets(url, secret, message):
-    with pytest.raises(InputError, match=message) as caught:
-        Webhook(url, secret)
+def test_other_addresses_are_refused(values, message):
+    with pytest.raises(ValidationError, match=message):
+        NotifyConfig(**values)
+
+
+def test_a_secret_that_is_not_base64_is_refused_without_repeating_it():
+    with pytest.raises(InputError, match="base64") as caught:
+        Webhook("http://host/", "whsec_hunter2 x")
     assert "hunter2" not in str(caught.value)
-    assert "T0KEN" not in repr(Webhook("https://host/T0KEN/x", "s3cret"))

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from daco.errors import DacoError
-from daco.monitoring.alarms import DACO
 from daco.monitoring.config import PlantConfig
 from daco.monitoring.notify.holding import DROP, Holding
 from daco.monitoring.notify.messages import TEST, Message, compose, trial_message, urgent_message
 from daco.monitoring.notify.receiver import NotDeliveredError, Receiver, RefusedError
 from daco.monitoring.notify.urls import AppriseUrl, receiver_name
 from daco.monitoring.notify.webhook import Webhook
+from daco.monitoring.status import MachineStatus
 from daco.monitoring.store import Store
 from daco.monitoring.store.outbox import (
     ALARM_CLEARED,
@@ -29,6 +29,8 @@ from daco.monitoring.store.records import StoreError
 
 LONGEST_REST = 300.0
 """Seconds between attempts while a receiver does not answer."""
+
+log = logging.getLogger("daco.monitoring")
 
 _HOLD = 120.0  # seconds after which a message that a killed process had taken is due again
 _IDLE = 1.0
@@ -76,25 +78,23 @@ class SendResult(NamedTuple):
 
 def send_test(config: PlantConfig) -> list[SendResult]:
     """Send a test message to every receiver, at once and without the outbox."""
-    return send_now(config, trial_message(config))
+    return _send_now(config, trial_message(config))
 
 
-def send_now(config: PlantConfig, message: Message) -> list[SendResult]:
-    """Send a message to every receiver, once and without the outbox."""
+def _send_now(config: PlantConfig, message: Message) -> list[SendResult]:
     now = datetime.now().astimezone()
-    words = {"title": message.title, "text": message.text}
-    body = {"type": TEST, "timestamp": now.isoformat(), "data": {"machine": None, **words}}
+    data = {"machine": None, "title": message.title, "text": message.text}
+    body = {"type": TEST, "timestamp": now.isoformat(), "data": data}
     results = []
     for receiver in connect(config, is_test=True):
-        key = f"now-{time.time_ns():x}"
-        delivery = Delivery(0, key, receiver.name, TEST, body, now, 1)
+        key, error = f"now-{time.time_ns():x}", None
         try:
-            receiver.send(delivery, message)
-            results.append(SendResult(receiver.name, receiver.label, None))
-        except (NotDeliveredError, RefusedError) as error:
-            results.append(SendResult(receiver.name, receiver.label, str(error)))
+            receiver.send(Delivery(0, key, receiver.name, TEST, body, now, 1), message)
+        except (NotDeliveredError, RefusedError) as failure:
+            error = str(failure)
         finally:
             receiver.close()
+        results.append(SendResult(receiver.name, receiver.label, error))
     return results
 
 
@@ -109,6 +109,9 @@ class Notifier:
         The present state of all machines, for receivers that show it (MQTT).
     say : callable, optional
         Called with a sentence when a receiver stops answering and when it answers again.
+    report : callable, optional
+        Called with a short name and a sentence when the failures of a receiver are an alarm for
+        the others, and with the name and None when it works.
     first_wait : float
         Seconds after a first failure; doubled with each further one, up to five minutes.
     failing_after : float
@@ -119,23 +122,23 @@ class Notifier:
         self,
         config: PlantConfig,
         store: Store,
-        status: Callable[[], Sequence[Any]] = tuple,
+        status: Callable[[], Sequence[MachineStatus]] = tuple,
         say: Callable[[str], None] = lambda _: None,
+        report: Callable[[str, str | None], object] = lambda cause, problem: None,
         *,
         first_wait: float = 1.0,
         failing_after: float = _FAILING,
     ) -> None:
-        self._config, self._store = config, store
-        self._couriers = [
-            _Courier(config, store, receiver, status, say, first_wait, failing_after)
-            for receiver in connect(config)
-        ]
+        self.config, self.store = config, store
+        self.status, self.say, self.report = status, say, report
+        self.first_wait, self.failing_after = first_wait, failing_after
+        self._couriers = [_Courier(self, receiver) for receiver in connect(config)]
 
     def start(self) -> None:
         """Begin to deliver; messages of receivers that are configured no more are removed."""
-        self._store.outbox.forget_receivers([each.receiver.name for each in self._couriers])
+        self.store.outbox.forget_receivers([each.receiver.name for each in self._couriers])
         for courier in self._couriers:
-            self._store.outbox.hurry(courier.receiver.name)
+            self.store.outbox.hurry(courier.receiver.name)
             courier.start()
 
     def stop(self) -> None:
@@ -155,7 +158,7 @@ class Notifier:
         """Wait until all is delivered, attempts fail, or time is over; return how many are left."""
         give_up = time.monotonic() + patience
         self.wake()
-        while (left := self._store.outbox.pending()) and time.monotonic() < give_up:
+        while (left := self.store.outbox.pending()) and time.monotonic() < give_up:
             if all(left.get(each.receiver.name, 0) == 0 or each.rests for each in self._couriers):
                 break
             time.sleep(0.02)
@@ -163,7 +166,7 @@ class Notifier:
 
     def tell_now(self, sentence: str) -> list[SendResult]:
         """Send a sentence at once, where the outbox itself cannot be written."""
-        return send_now(self._config, urgent_message(self._config, sentence))
+        return _send_now(self.config, urgent_message(self.config, sentence))
 
     def problems(self) -> list[str]:
         """Return a sentence for every receiver that does not take messages."""
@@ -174,27 +177,14 @@ class Notifier:
 class _Courier(threading.Thread):
     """The thread of one receiver."""
 
-    def __init__(
-        self,
-        config: PlantConfig,
-        store: Store,
-        receiver: Receiver,
-        status: Callable[[], Sequence[Any]],
-        say: Callable[[str], None],
-        first_wait: float,
-        failing_after: float,
-    ) -> None:
+    def __init__(self, notifier: Notifier, receiver: Receiver) -> None:
         super().__init__(name=f"daco-{receiver.name}", daemon=True)
-        self.config, self.store, self.receiver = config, store, receiver
-        self.status, self.say = status, say
-        self.first_wait, self.failing_after = first_wait, failing_after
+        self.notifier, self.store, self.receiver = notifier, notifier.store, receiver
         self.problem = self.state_problem = ""
         self.rests = False  # nothing can be delivered now: failures, or all messages are held
-        self._holding = Holding(config.notify, self._is_cleared)
-        self._failures = 0
+        self._holding = Holding(notifier.config.notify, self._is_cleared)
+        self._failures, self._failing_since = 0, 0.0
         self._unsent: set[int] = set()  # alarms whose opening could not be told yet
-        self._failing_since = 0.0
-        self._alarmed = False
         self._ending = False
         self._news = threading.Event()
 
@@ -226,7 +216,7 @@ class _Courier(threading.Thread):
 
     def _show_states(self) -> None:
         try:
-            self.receiver.refresh(self.status())
+            self.receiver.refresh(self.notifier.status())
             self.state_problem = ""
         except NotDeliveredError as error:
             self.state_problem = f"{self.receiver.label} does not show the states ({error})."
@@ -236,31 +226,34 @@ class _Courier(threading.Thread):
         outbox, delivery = self.store.outbox, self.store.outbox.take(self.receiver.name, _HOLD)
         if delivery is None:
             return _IDLE
-        now = datetime.now().astimezone()
-        if delivery.kind == ALARM_CLEARED and _alarm_id(delivery) in self._unsent:
+        now, number = datetime.now().astimezone(), delivery.alarm.get("id", 0)
+        if delivery.kind == ALARM_CLEARED and number in self._unsent:
             wait = min(self._doubled(delivery.attempts), LONGEST_REST)
             outbox.retry(delivery, "waits for the message that the alarm began", wait)
             return 0.0
         until = self._holding.decide(delivery, now) if self.receiver.for_people else None
         if until == DROP:
-            outbox.delivered(delivery)
+            outbox.discard(delivery.id)
             return 0.0
         if isinstance(until, datetime):
             wait = (until - now).total_seconds()
             outbox.retry(delivery, f"waits until {until:%H:%M}", wait)
             return 0.0
         try:
-            self.receiver.send(delivery, compose(delivery, self.config))
+            self.receiver.send(delivery, compose(delivery, self.notifier.config))
         except RefusedError as error:
             outbox.refuse(delivery, str(error))
-            self._unsent.discard(_alarm_id(delivery))
+            self._unsent.discard(number)
             self._report(f"refuses messages ({error}); daco sets them aside")
             if delivery.kind in (ALARM_OPENED, ALARM_CLEARED):
-                self._raise_alarm()
+                self._alarm(self.problem)
             return 0.0
         except NotDeliveredError as error:
             return self._failed(delivery, error)
-        outbox.delivered(delivery)
+        except Exception as error:  # no message may end the delivery of others
+            log.exception("A message could not be made.")
+            return self._failed(delivery, NotDeliveredError(type(error).__name__))
+        outbox.discard(delivery.id)
         self._holding.sent(delivery, now)
         self._succeeded(delivery)
         return 0.0
@@ -268,48 +261,34 @@ class _Courier(threading.Thread):
     def _failed(self, delivery: Delivery, error: NotDeliveredError) -> float:
         self._failures += 1
         if delivery.kind == ALARM_OPENED:
-            self._unsent.add(_alarm_id(delivery))
+            self._unsent.add(delivery.alarm["id"])
         again = max(self._doubled(delivery.attempts), error.wait)
         self.store.outbox.retry(delivery, str(error), min(again, LONGEST_REST))
         self._report(f"does not take messages ({error}); daco keeps them and tries again")
-        if time.monotonic() - self._failing_since >= self.failing_after:
-            self._raise_alarm()
+        if time.monotonic() - self._failing_since >= self.notifier.failing_after:
+            self._alarm(self.problem)
         return min(max(self._doubled(self._failures), error.wait), LONGEST_REST)
 
     def _succeeded(self, delivery: Delivery) -> None:
-        if self._failures or _alarm_id(delivery) in self._unsent:
+        if self._failures or delivery.alarm.get("id", 0) in self._unsent:
             self.store.outbox.hurry(self.receiver.name)  # alarms first, now that it answers
         if delivery.kind == ALARM_OPENED:
-            self._unsent.discard(_alarm_id(delivery))
+            self._unsent.discard(delivery.alarm["id"])
         if self.problem:
-            self.say(f"{self.receiver.label} takes messages again.")
-        if self._alarmed:
-            self.store.clear_alarm(None, DACO, self._cause)
-        self._failures, self._alarmed, self.problem = 0, False, ""
+            self.notifier.say(f"{self.receiver.label} takes messages again.")
+        self._alarm(None)
+        self._failures, self.problem = 0, ""
 
     def _report(self, what: str) -> None:
+        sentence = f"{self.receiver.label} {what}."
         if not self.problem:
             self._failing_since = time.monotonic()
-            self.say(f"{self.receiver.label} {what}.")
-        self.problem = f"{self.receiver.label} {what}."
+            self.notifier.say(sentence)
+        self.problem = sentence
 
-    @property
-    def _cause(self) -> str:
-        return f"receiver {self.receiver.name}"
-
-    def _raise_alarm(self) -> None:
-        if not self._alarmed:
-            try:
-                self.store.raise_alarm(None, DACO, self._cause, self.problem)
-                self._alarmed = True
-            except DacoError:
-                return
+    def _alarm(self, problem: str | None) -> None:
+        self.notifier.report(f"receiver {self.receiver.name}", problem)
 
     def _doubled(self, failures: int) -> float:
         # Random, so that many senders do not try the same address at once.
-        return self.first_wait * 2.0 ** min(failures - 1, 20) * random.uniform(0.75, 1.0)
-
-
-def _alarm_id(delivery: Delivery) -> int:
-    alarm = delivery.body.get("data", {}).get("alarm") or {}
-    return int(alarm.get("id", 0))
+        return self.notifier.first_wait * 2.0 ** min(failures - 1, 20) * random.uniform(0.75, 1.0)

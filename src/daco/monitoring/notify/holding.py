@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from daco.monitoring.notify.messages import machine_of
+from daco.monitoring.config import NotifyConfig
 from daco.monitoring.store.outbox import ALARM_CLEARED, ALARM_OPENED, Delivery
-from daco.monitoring.tables import NotifyConfig
 
 DROP = "drop"
 
@@ -17,13 +16,8 @@ class Holding:
 
     After a message about an alarm, further alarms of the same machine and kind wait for the
     cooldown, or for the next day with `first_of_day`. One that has cleared by then is dropped
-    together with its clearing; one that lasts is sent.
-
-    Parameters
-    ----------
-    config : NotifyConfig
-    is_cleared : callable
-        Whether the alarm of a number has cleared.
+    together with its clearing; one that lasts is sent. `is_cleared` says whether the alarm of a
+    number has cleared.
     """
 
     def __init__(self, config: NotifyConfig, is_cleared: Callable[[int], bool]) -> None:
@@ -33,8 +27,7 @@ class Holding:
 
     def decide(self, delivery: Delivery, now: datetime) -> datetime | str | None:
         """The local time until which a message waits, `DROP`, or None to send it now."""
-        alarm = delivery.body.get("data", {}).get("alarm") or {}
-        kind, number = alarm.get("kind", ""), alarm.get("id", 0)
+        kind, number = delivery.alarm.get("kind", ""), delivery.alarm.get("id", 0)
         quiet = self.config.quiet_hours
         if quiet and kind not in self.config.quiet_except and (end := quiet.until(now)):
             return end
@@ -45,7 +38,7 @@ class Holding:
         if number in self._waiting and self.is_cleared(number):
             self._waiting.discard(number)
             return DROP
-        last = self._sent.get((machine_of(delivery), kind))
+        last = self._sent.get((delivery.machine, kind))
         if last is not None and (end := self._end(last)) > now:
             self._waiting.add(number)
             return end
@@ -53,10 +46,9 @@ class Holding:
 
     def sent(self, delivery: Delivery, now: datetime) -> None:
         """Remember that a message was delivered."""
-        alarm = delivery.body.get("data", {}).get("alarm") or {}
         if delivery.kind == ALARM_OPENED:
-            self._sent[machine_of(delivery), alarm.get("kind", "")] = now
-            self._waiting.discard(alarm.get("id"))
+            self._sent[delivery.machine, delivery.alarm.get("kind", "")] = now
+            self._waiting.discard(delivery.alarm.get("id", 0))
 
     def _end(self, last: datetime) -> datetime:
         """When the next alarm of the same machine and kind may be told."""

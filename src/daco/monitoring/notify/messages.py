@@ -46,11 +46,8 @@ class Message:
 
 def compose(delivery: Delivery, config: PlantConfig) -> Message:
     """The message of a delivery."""
-    data = delivery.body.get("data", {})
-    alarm, clip = data.get("alarm") or {}, data.get("clip") or {}
-    machine = machine_of(delivery)
-    if delivery.kind == TEST:
-        return trial_message(config)
+    data, alarm, machine = delivery.body["data"], delivery.alarm, delivery.machine
+    clip = data.get("clip") or {}
     if delivery.kind in (ALARM_OPENED, ALARM_CLEARED):
         opened = delivery.kind == ALARM_OPENED
         words = (_OPENED if opened else _CLEARED).get(alarm.get("kind", ""), "needs attention")
@@ -69,13 +66,6 @@ def compose(delivery: Delivery, config: PlantConfig) -> Message:
     title = f"{name}: {words}" if machine else f"{words[0].upper()}{words[1:]}"
     text = "\n".join(printable(line) for line in lines if line)
     return Message(printable(title), text, severity)
-
-
-def machine_of(delivery: Delivery) -> str | None:
-    """The machine that a message is about; None for daco as a whole."""
-    data = delivery.body.get("data", {})
-    parts = (data, data.get("alarm") or {}, data.get("clip") or {})
-    return next((part["machine"] for part in parts if part.get("machine")), None)
 
 
 def trial_message(config: PlantConfig) -> Message:

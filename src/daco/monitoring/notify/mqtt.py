@@ -19,14 +19,27 @@ from urllib.parse import unquote, urlsplit
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from daco.monitoring.layers import masked
-from daco.monitoring.notify.messages import Message, machine_of
+from daco.monitoring.addresses import masked
+from daco.monitoring.notify.messages import Message
 from daco.monitoring.notify.receiver import NotDeliveredError, Receiver
+from daco.monitoring.status import MachineStatus
 from daco.monitoring.store.outbox import CLIP_SCORED, RECORDING_REFUSED, Delivery
 from daco.monitoring.store.records import iso
 
-_DISCOVERY = "homeassistant"
 _KEEPALIVE = 30
+_SENSORS: dict[str, dict[str, str]] = {
+    "binary_sensor/alarm": {
+        "name": "Alarm",
+        "device_class": "problem",
+        "value_template": "{{ 'ON' if value_json.open_alarms else 'OFF' }}",
+    },
+    "sensor/oddness": {
+        "name": "Oddness",
+        "state_class": "measurement",
+        "value_template": "{{ value_json.oddness }}",
+    },
+    "sensor/state": {"name": "State", "value_template": "{{ value_json.state }}"},
+}
 
 
 class MqttBroker(Receiver):
@@ -42,9 +55,8 @@ class MqttBroker(Receiver):
         secure = parts.scheme == "mqtts"
         self.label, self.timeout = f"the MQTT broker {masked(url)}", timeout
         self.topic = parts.path.strip("/") or "daco"
-        self._is_test = is_test
+        self._is_test, self._started = is_test, False
         self._reason = "not connected yet"
-        self._started = False
         self._connected, self._attempted = threading.Event(), threading.Event()
         self._shown: dict[str, str] = {}
         self._client = client = paho.Client(CallbackAPIVersion.VERSION2)
@@ -63,25 +75,23 @@ class MqttBroker(Receiver):
 
     def send(self, delivery: Delivery, message: Message) -> None:
         """Publish one message and wait for the broker's receipt."""
-        machine = machine_of(delivery)
         kind = "clip" if delivery.kind in (CLIP_SCORED, RECORDING_REFUSED) else "alarm"
-        topic = f"{self.topic}/{machine}/{kind}" if machine else f"{self.topic}/{kind}"
+        topic = "/".join(part for part in (self.topic, delivery.machine, kind) if part)
         words = {"id": delivery.key, "title": message.title, "text": message.text}
         payload = json.dumps({**words, **delivery.body}, ensure_ascii=False)
         self._publish(topic, payload, retain=False)
 
-    def refresh(self, machines: Sequence[Any]) -> None:
+    def refresh(self, machines: Sequence[MachineStatus]) -> None:
         """Publish the states that changed; all of them after a new connection."""
         self._connect()
         if not self._connected.is_set():
             return
-        wanted = {f"{self.topic}/status": "online"}
+        wanted: dict[str, Any] = {}
         for machine in machines:
-            topic = f"{self.topic}/{machine.id}/state"
-            wanted[topic] = json.dumps(machine_state(machine), ensure_ascii=False)
-            for name, sensor in discovery(self.topic, machine):
-                wanted[name] = json.dumps(sensor, ensure_ascii=False)
-        for topic, payload in wanted.items():
+            wanted[f"{self.topic}/{machine.id}/state"] = machine_state(machine)
+            wanted |= discovery(self.topic, machine)
+        payloads = {name: json.dumps(wanted[name], ensure_ascii=False) for name in wanted}
+        for topic, payload in ({f"{self.topic}/status": "online"} | payloads).items():
             if self._shown.get(topic) != payload:
                 self._publish(topic, payload, retain=True)
                 self._shown[topic] = payload
@@ -132,8 +142,8 @@ class MqttBroker(Receiver):
         self._connected.clear()
 
 
-def machine_state(machine: Any) -> dict[str, Any]:
-    """The state of a machine as JSON, from a `MachineStatus`."""
+def machine_state(machine: MachineStatus) -> dict[str, Any]:
+    """The state of a machine as JSON."""
     return {
         "title": machine.title,
         "state": machine.state,
@@ -146,7 +156,7 @@ def machine_state(machine: Any) -> dict[str, Any]:
     }
 
 
-def discovery(topic: str, machine: Any) -> list[tuple[str, dict[str, Any]]]:
+def discovery(topic: str, machine: MachineStatus) -> dict[str, dict[str, Any]]:
     """Home Assistant's configuration topics of a machine, with their content."""
     unsafe = re.sub(r"[^A-Za-z0-9_-]", "_", machine.id)
     if unsafe != machine.id:
@@ -158,23 +168,9 @@ def discovery(topic: str, machine: Any) -> list[tuple[str, dict[str, Any]]]:
         "device": {"identifiers": [node], "name": machine.title, "manufacturer": "daco"},
         "origin": {"name": "daco"},
     }
-    sensors: dict[tuple[str, str], dict[str, Any]] = {
-        ("binary_sensor", "alarm"): {
-            "name": "Alarm",
-            "device_class": "problem",
-            "value_template": "{{ 'ON' if value_json.open_alarms else 'OFF' }}",
-        },
-        ("sensor", "oddness"): {
-            "name": "Oddness",
-            "state_class": "measurement",
-            "value_template": "{{ value_json.oddness }}",
-        },
-        ("sensor", "state"): {"name": "State", "value_template": "{{ value_json.state }}"},
-    }
-    return [
-        (
-            f"{_DISCOVERY}/{kind}/{node}/{name}/config",
-            {**sensor, **common, "unique_id": f"{node}_{name}"},
-        )
-        for (kind, name), sensor in sensors.items()
-    ]
+    found = {}
+    for path, sensor in _SENSORS.items():
+        kind, name = path.split("/")
+        unique = {"unique_id": f"{node}_{name}"}
+        found[f"homeassistant/{kind}/{node}/{name}/config"] = {**sensor, **common, **unique}
+    return found

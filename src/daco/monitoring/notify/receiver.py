@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from daco.errors import DacoError
 from daco.monitoring.notify.messages import Message
+from daco.monitoring.status import MachineStatus
 from daco.monitoring.store.outbox import Delivery
+
+TEMPORARY = (408, 425, 429)
+"""Statuses of HTTP below 500 after which another attempt may succeed."""
 
 
 class NotDeliveredError(DacoError):
@@ -33,7 +36,7 @@ class Receiver:
         """Make one attempt; raise NotDeliveredError or RefusedError where it failed."""
         raise NotImplementedError
 
-    def refresh(self, machines: Sequence[Any]) -> None:
+    def refresh(self, machines: Sequence[MachineStatus]) -> None:
         """Show the present state of the machines, where the receiver has a place for it."""
 
     def close(self) -> None:

@@ -8,16 +8,14 @@ import re
 import threading
 from typing import Any
 
-from daco.errors import InputError
-from daco.monitoring.layers import apprise_plugin, masked
+from daco.monitoring.addresses import apprise_plugin, masked
 from daco.monitoring.notify.messages import Message
-from daco.monitoring.notify.receiver import NotDeliveredError, Receiver, RefusedError
+from daco.monitoring.notify.receiver import TEMPORARY, NotDeliveredError, Receiver, RefusedError
 from daco.monitoring.store.outbox import Delivery
 
 ID_HEADER = "X-Daco-Message-Id"
 
 _STATUS = re.compile(r"error=(\d{3})\b")
-_TEMPORARY = ("408", "425", "429")
 
 
 class _Complaints(logging.Handler):
@@ -41,34 +39,23 @@ _complaints = _Complaints()
 
 
 class AppriseUrl(Receiver):
-    """One Apprise address.
-
-    Examples
-    --------
-    >>> AppriseUrl("mailto://kim:geheim@example.com").label
-    'mailto://kim:***@example.com'
-    """
+    """One Apprise address."""
 
     for_people = True
 
     def __init__(self, url: str) -> None:
-        self._plugin = apprise_plugin(url)
         self.name, self.label = receiver_name(url), masked(url)
-        if self._plugin is None:
-            raise InputError(f"Apprise does not know the address {self.label}.")
+        self._plugin: Any = apprise_plugin(url)
         if url.startswith("mailto"):
             self._plugin.request_rate_per_sec = 0  # Apprise would wait 5.5 s after every mail
         self._secrets = [part for part in re.split(r"[:/@?&=]+", url.partition("://")[2]) if part]
-        logger = logging.getLogger("apprise")
-        if _complaints not in logger.handlers:
-            logger.addHandler(_complaints)
+        logging.getLogger("apprise").addHandler(_complaints)  # once, however often it is called
 
     def send(self, delivery: Delivery, message: Message) -> None:
         """Make one attempt."""
-        plugin: Any = self._plugin
+        plugin, lines = self._plugin, _complaints.begin()
         if isinstance(getattr(plugin, "headers", None), dict):  # of mail and HTTP
             plugin.headers[ID_HEADER] = delivery.key
-        lines = _complaints.begin()
         body = f"{message.text}\n\nMessage {delivery.key[:12]}"
         try:
             sent = plugin.notify(
@@ -76,17 +63,15 @@ class AppriseUrl(Receiver):
             )
         except Exception as error:  # plug-ins of many authors
             raise NotDeliveredError(f"{type(error).__name__} in Apprise") from error
-        if not sent:
-            reason = lines[-1] if lines else "Apprise could not send it"
-            status = _STATUS.search(reason)
-            if status and status[1].startswith("4") and status[1] not in _TEMPORARY:
-                raise RefusedError(f"answered {status[1]}")
-            raise NotDeliveredError(self._without_secrets(reason))
-
-    def _without_secrets(self, text: str) -> str:
-        if any(len(part) > 7 and part in text for part in self._secrets):
-            return "Apprise could not send it"
-        return text
+        if sent:
+            return
+        reason = lines[-1] if lines else "Apprise could not send it"
+        status = _STATUS.search(reason)
+        if status and 400 <= int(status[1]) < 500 and int(status[1]) not in TEMPORARY:
+            raise RefusedError(f"answered {status[1]}")
+        if any(len(part) > 7 and part in reason for part in self._secrets):
+            reason = "Apprise could not send it"
+        raise NotDeliveredError(reason)
 
 
 def receiver_name(url: str) -> str:

@@ -16,41 +16,23 @@ from urllib.parse import urlsplit
 
 from daco.errors import InputError
 from daco.monitoring.notify.messages import Message
-from daco.monitoring.notify.receiver import NotDeliveredError, Receiver, RefusedError
+from daco.monitoring.notify.receiver import TEMPORARY, NotDeliveredError, Receiver, RefusedError
 from daco.monitoring.store.outbox import Delivery
 from daco.version import __version__
 
 _SECRET = "whsec_"
-_TEMPORARY = (408, 425, 429)  # the statuses below 500 after which another attempt may succeed
 _MOST_DIGITS = 9  # of a Retry-After that is believed
 
 
 class Webhook(Receiver):
-    """A web address, and the secret that signs messages.
-
-    Examples
-    --------
-    >>> Webhook("https://alarms.example/T024/hook", "whsec_c2VjcmV0")
-    Webhook('alarms.example')
-    """
+    """A web address, and the secret that signs messages."""
 
     name = "webhook"
 
     def __init__(self, url: str, secret: str | None = None, timeout: float = 10.0) -> None:
-        try:
-            parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            host = None
-        if not host or parts.scheme not in ("http", "https") or not url.isascii() or " " in url:
-            raise InputError("A webhook is an address that begins with http:// or https://.")
-        if parts.username is not None:
-            raise InputError("A webhook's address must not contain a user name or password.")
-        self.url, self.timeout, self.label = url, timeout, f"the webhook at {host}"
-        self._host, self._key = host, _key(secret) if secret else None
-
-    def __repr__(self) -> str:
-        return f"Webhook({self._host!r})"
+        self.url, self.timeout = url, timeout
+        self.label = f"the webhook at {urlsplit(url).hostname}"
+        self._key = _key(secret) if secret else None
 
     def send(self, delivery: Delivery, message: Message) -> None:
         """Make one attempt."""
@@ -62,7 +44,7 @@ class Webhook(Receiver):
                 return
         except urllib.error.HTTPError as error:
             with error:
-                if 400 <= error.code < 500 and error.code not in _TEMPORARY:
+                if 400 <= error.code < 500 and error.code not in TEMPORARY:
                     raise RefusedError(f"answered {error.code}") from None
                 wait = error.headers.get("Retry-After", "")
                 wait = wait[:_MOST_DIGITS] if wait.isdecimal() else "0"

@@ -16,7 +16,7 @@ from io import BytesIO
 from typing import Any
 
 from daco.errors import DacoError, InputError, MissingExtraError
-from daco.monitoring.layers import masked
+from daco.monitoring.addresses import masked
 
 _BLOCK = 4096
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from daco.errors import DacoError
-from daco.monitoring.layers import masked
+from daco.monitoring.addresses import masked
 from daco.monitoring.sources.capture import (
     Buffer,
     Capture,

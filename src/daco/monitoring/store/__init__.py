@@ -1,8 +1,8 @@
 """Storage of judged clips and alarms in SQLite or PostgreSQL: ``Store.open`` a URL.
 
-Read `records` (the values), `schema` (the tables), `writing` (one transaction for many clips),
-`reading`, `people` (what they do), `outbox` (messages), `retention`, then `store`. SQLAlchemy Core,
-no ORM. SQLite is for one computer (WAL does not work on network drives).
+Read `records` (the values), `schema` (the tables), `database`, `reading`, `writing` (clips and
+their alarms), `people` (what they do), `outbox` (messages), `retention`, then `store`. SQLAlchemy
+Core, no ORM. SQLite is for one computer (WAL does not work on network drives).
 """
 
 from daco.errors import MissingExtraError

@@ -19,13 +19,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Table,
+    bindparam,
+    create_engine,
+    event,
+    exc,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from daco.errors import InputError, MissingExtraError
 from daco.monitoring.store.records import StoreError
-from daco.monitoring.store.schema import create_tables, is_created, schema
+from daco.monitoring.store.schema import create_tables, is_created, machines, schema
 
 PATIENCE, CHECK_PATIENCE = 30.0, 1.0
 """Seconds that a writer, and `Database.check`, wait for another writer."""
@@ -42,8 +53,31 @@ _HINTS = {
 _HEARTBEAT = update(schema).where(schema.c.name == "heartbeat")
 _CHANGE = update(schema).where(schema.c.name == "change").values(value=schema.c.value + 1)
 _CHANGE = _CHANGE.returning(schema.c.value)
+_MACHINE = select(machines).where(machines.c.name == bindparam("machine"))
 
 Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A transaction that changes clips, alarms or machines, and its number."""
+
+    connection: Connection
+    number: int
+
+    def machine(self, name: str) -> Any:
+        """The row of a machine, created if necessary."""
+        row = self.connection.execute(_MACHINE, {"machine": name}).first()
+        if row is None:
+            new = insert_into(self.connection.dialect.name, machines)
+            self.connection.execute(new.on_conflict_do_nothing(), {"name": name})
+            row = self.connection.execute(_MACHINE, {"machine": name}).one()
+        return row
+
+    def update(self, table: Table, row: int, **values: Any) -> None:
+        """Write columns of a row, and that it has changed."""
+        own = update(table).where(table.c.id == row)
+        self.connection.execute(own.values(changed=self.number, **values))
 
 
 @dataclass(frozen=True)
@@ -68,14 +102,14 @@ class Database:
             yield connection
 
     @contextmanager
-    def changing(self) -> Iterator[tuple[Connection, int]]:
-        """A transaction that changes clips, alarms or machines, and the number of the change.
+    def changing(self) -> Iterator[Change]:
+        """A transaction that changes clips, alarms or machines.
 
-        The row that holds the number is locked until the transaction ends: processes change the
-        same database one after the other, and changes become visible in the order of their numbers.
+        The row that holds its number is locked until it ends: processes change the same database
+        one after the other, and changes become visible in the order of their numbers.
         """
         with self.writing() as connection:
-            yield connection, int(connection.execute(_CHANGE).scalar_one())
+            yield Change(connection, int(connection.execute(_CHANGE).scalar_one()))
 
     def check(self) -> None:
         """Raise a StoreError unless the database can be written now; it writes the time."""
@@ -132,37 +166,32 @@ def open_database(url: str, *, create: bool = True) -> Database:
 
 
 def _connect(url: URL, create: bool) -> Database:
-    backend = url.get_backend_name()
+    label, backend = url.render_as_string(hide_password=True), url.get_backend_name()
     options: dict[str, Any] = {"json_serializer": partial(json.dumps, allow_nan=False)}
-    path = None
     if backend == "sqlite":
         path = _sqlite_file(url, create)
-        url = url.set(database=str(path))
-    elif backend == "postgresql":
-        if url.drivername == "postgresql":
-            url = url.set(drivername="postgresql+psycopg")
-        given = url.query.get("options", "")
-        given = given if isinstance(given, str) else " ".join(given)
-        settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC {given}".strip()
-        options["connect_args"] = {"connect_timeout": 10, "options": settings}
-        options["pool_pre_ping"] = True  # the server may have been restarted
-    else:
+        engine = create_engine(url.set(database=str(path)), **options)
+        _configure_sqlite(engine)
+        _notice_removed_file(engine, str(path))
+        return Database(engine, label, path, threading.Lock())
+    if backend != "postgresql":
         raise InputError(
             f"A database is sqlite:///FILE or postgresql://USER@HOST/NAME. Got {backend!r}."
         )
-    try:
-        engine = create_engine(url, **options)
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    given = url.query.get("options", "")
+    given = given if isinstance(given, str) else " ".join(given)
+    settings = f"-c lock_timeout={PATIENCE:.0f}s -c timezone=UTC {given}".strip()
+    options["connect_args"] = {"connect_timeout": 10, "options": settings}
+    try:  # pre_ping: the server may have been restarted
+        engine = create_engine(url, pool_pre_ping=True, **options)
     except (exc.NoSuchModuleError, ModuleNotFoundError):
         raise MissingExtraError(
             f'{url.drivername} needs a driver: pip install "psycopg[binary]", and begin the '
             "URL with postgresql+psycopg://."
         ) from None
-    label = url.render_as_string(hide_password=True)
-    if path is None:
-        return Database(engine, label, None, nullcontext())
-    _configure_sqlite(engine)
-    _notice_removed_file(engine, str(path))
-    return Database(engine, label, path, threading.Lock())
+    return Database(engine, label, None, nullcontext())
 
 
 def _sqlite_file(url: URL, create: bool) -> Path:
@@ -246,6 +275,11 @@ def _file_number(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def insert_into(dialect: str, table: Table) -> Any:
+    """An INSERT that can say what to do about a row that is there."""
+    return (sqlite if dialect == "sqlite" else postgresql).insert(table)
 
 
 def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:

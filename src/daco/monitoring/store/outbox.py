@@ -21,10 +21,10 @@ RECORDING_REFUSED = "recording.refused"
 EVENTS = (ALARM_OPENED, ALARM_CLEARED, CLIP_SCORED, RECORDING_REFUSED)
 """Kinds of messages."""
 
-PRIORITY = {ALARM_OPENED: 0, ALARM_CLEARED: 1}
 LONGEST_WAIT = timedelta(hours=24)
 """Longest wait for the next attempt; a later due time means that the clock was set back."""
 
+_PRIORITY = {ALARM_OPENED: 0, ALARM_CLEARED: 1}
 _LONGEST_ERROR = 500
 
 Receivers = Callable[[str | None, str], Sequence[str]]
@@ -46,29 +46,36 @@ class Delivery:
     last_error: str | None = None
     refused_at: datetime | None = None
 
+    @property
+    def machine(self) -> str | None:
+        """The machine that it is about; None for daco as a whole."""
+        return self.body["data"].get("machine")
+
+    @property
+    def alarm(self) -> dict[str, Any]:
+        """The alarm that it is about, as `StoredAlarm.to_dict` made it; empty without one."""
+        return self.body["data"].get("alarm") or {}
+
 
 def post(
     connection: Connection,
     receivers: Receivers,
-    machine: tuple[int, str] | None,
     kind: str,
     at: datetime,
     data: dict[str, Any],
 ) -> None:
-    """Put a message into the outbox, once per receiver."""
-    names = receivers(None if machine is None else machine[1], kind)
+    """Put a message about ``data["machine"]`` into the outbox, once per receiver."""
     rows = [
         {
             "key": uuid.uuid4().hex,
             "receiver": name,
-            "machine_id": None if machine is None else machine[0],
             "kind": kind,
-            "priority": PRIORITY.get(kind, 2),
+            "priority": _PRIORITY.get(kind, 2),
             "body": {"type": kind, "timestamp": iso(at), "data": data},
             "created_at": at,
             "due_at": at,
         }
-        for name in dict.fromkeys(names)
+        for name in dict.fromkeys(receivers(data["machine"], kind))
     ]
     if rows:
         connection.execute(insert(outbox), rows)
@@ -88,10 +95,8 @@ class Outbox:
         """Take the next message of a receiver for `hold` seconds: alarms first, then the oldest."""
         now = now or datetime.now(UTC)
         due = or_(outbox.c.due_at <= now, outbox.c.due_at > now + LONGEST_WAIT)
-        query = select(outbox).where(
-            outbox.c.receiver == receiver, outbox.c.refused_at.is_(None), due
-        )
-        query = query.order_by(outbox.c.priority, outbox.c.id).limit(1)
+        mine = outbox.c.receiver == receiver, outbox.c.refused_at.is_(None), due
+        query = select(outbox).where(*mine).order_by(outbox.c.priority, outbox.c.id).limit(1)
         with self.database.reading() as connection:
             if connection.execute(query).first() is None:  # most often: no writer waits then
                 return None
@@ -103,10 +108,6 @@ class Outbox:
             connection.execute(update(outbox).where(outbox.c.id == row["id"]).values(values))
         return _delivery({**row, **values})
 
-    def delivered(self, delivery: Delivery) -> None:
-        """Remove a message that was delivered."""
-        self.discard(delivery.id)
-
     def retry(
         self, delivery: Delivery, reason: str, wait: float, now: datetime | None = None
     ) -> None:
@@ -114,10 +115,10 @@ class Outbox:
         due = (now or datetime.now(UTC)) + _wait(wait)
         self._update(delivery.id, due_at=due, last_error=reason[:_LONGEST_ERROR])
 
-    def refuse(self, delivery: Delivery, reason: str, now: datetime | None = None) -> None:
+    def refuse(self, delivery: Delivery, reason: str) -> None:
         """Set a message aside that its receiver will never take; it blocks no other."""
-        at = now or datetime.now(UTC)
-        self._update(delivery.id, refused_at=at, last_error=reason[:_LONGEST_ERROR])
+        reason, now = reason[:_LONGEST_ERROR], datetime.now(UTC)
+        self._update(delivery.id, refused_at=now, last_error=reason)
 
     def hurry(self, receiver: str) -> None:
         """Make all waiting messages of a receiver due now: it answers again."""
@@ -131,7 +132,7 @@ class Outbox:
             raise MissingRowError(f"There is no message {message}.")
 
     def discard(self, message: int) -> None:
-        """Remove a message."""
+        """Remove a message: it was delivered, or nobody wants it."""
         with self.database.writing() as connection:
             connection.execute(delete(outbox).where(outbox.c.id == message))
 
@@ -149,15 +150,15 @@ class Outbox:
             rows = connection.execute(query.order_by(outbox.c.id.desc()).limit(limit)).mappings()
             return [_delivery(row) for row in rows]
 
-    def forget_receivers(self, known: Sequence[str]) -> int:
-        """Remove messages of receivers that are configured no more; return how many.
+    def forget_receivers(self, known: Sequence[str]) -> None:
+        """Remove messages of receivers that are configured no more.
 
         Those of the last day stay: another process may have other receivers.
         """
         oldest = datetime.now(UTC) - timedelta(days=1)
         gone = outbox.c.receiver.not_in(list(known)), outbox.c.created_at < oldest
         with self.database.writing() as connection:
-            return int(connection.execute(delete(outbox).where(*gone)).rowcount)
+            connection.execute(delete(outbox).where(*gone))
 
     def _update(self, message: int, **values: Any) -> int:
         with self.database.writing() as connection:

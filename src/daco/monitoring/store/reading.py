@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,23 +21,11 @@ from daco.monitoring.store.records import (
     Note,
     Source,
     StoredAlarm,
-    StoredAnswer,
     StoredClip,
     TrendPoint,
 )
-from daco.monitoring.store.schema import (
-    adaptations,
-    alarm_clips,
-    alarms,
-    answers,
-    audit,
-    clips,
-    machines,
-    notes,
-    schema,
-    sources,
-    trends,
-)
+from daco.monitoring.store.schema import alarms, audit, clips, machines, notes, schema, sources
+from daco.monitoring.store.schema import trends as sums
 
 LARGEST_PAGE = 10_000
 MOST_RATED = 10_000
@@ -46,6 +33,8 @@ MOST_RATED = 10_000
 
 CLIPS = select(clips, machines.c.name.label("machine")).join_from(clips, machines)
 ALARMS = select(alarms, machines.c.name.label("machine")).outerjoin_from(alarms, machines)
+UNFINISHED = alarms.c.cleared_at.is_(None) | alarms.c.acknowledged_at.is_(None)
+"""Alarms whose cause has not cleared, or that nobody has acknowledged."""
 
 
 def read_clips(connection: Connection, query: Select[Any]) -> list[StoredClip]:
@@ -54,15 +43,9 @@ def read_clips(connection: Connection, query: Select[Any]) -> list[StoredClip]:
 
 
 def read_alarms(connection: Connection, query: Select[Any]) -> list[StoredAlarm]:
-    """The alarms of a query on `ALARMS`, with the clips that contributed."""
-    rows = connection.execute(query).mappings().all()
-    of_alarm: dict[int, list[int]] = defaultdict(list)
-    for some in chunks([row["id"] for row in rows]):
-        members = select(alarm_clips).where(alarm_clips.c.alarm_id.in_(some))
-        for alarm, clip in connection.execute(members.order_by(alarm_clips.c.clip_id)):
-            of_alarm[alarm].append(clip)
+    """The alarms of a query on `ALARMS`."""
     now = datetime.now(UTC)
-    return [StoredAlarm.from_row(row, tuple(of_alarm[row["id"]]), now) for row in rows]
+    return [StoredAlarm.from_row(row, now) for row in connection.execute(query).mappings()]
 
 
 @dataclass(frozen=True)
@@ -70,6 +53,10 @@ class Reader:
     """Queries that change nothing."""
 
     database: Database
+
+    def _rows(self, query: Select[Any]) -> Sequence[Any]:
+        with self.database.reading() as connection:
+            return connection.execute(query).all()
 
     def clips(
         self,
@@ -135,27 +122,23 @@ class Reader:
         if open_only:
             query = query.where(alarms.c.cleared_at.is_(None))
         if listed_only:
-            query = query.where(alarms.c.cleared_at.is_(None) | alarms.c.acknowledged_at.is_(None))
+            query = query.where(UNFINISHED)
         if before is not None:
             query = query.where(alarms.c.id < before)
         with self.database.reading() as connection:
             return read_alarms(connection, query)
 
+    def alarm(self, alarm_id: int) -> StoredAlarm | None:
+        """Return an alarm by its id, or None."""
+        with self.database.reading() as connection:
+            return next(iter(read_alarms(connection, ALARMS.where(alarms.c.id == alarm_id))), None)
+
     def open_causes(self) -> list[tuple[str | None, str, str]]:
         """Return machine, kind and cause of the open alarms that are not about clips."""
         query = select(machines.c.name, alarms.c.kind, alarms.c.cause)
         query = query.outerjoin_from(alarms, machines).order_by(alarms.c.id)
-        with self.database.reading() as connection:
-            rows = connection.execute(
-                query.where(alarms.c.cleared_at.is_(None), alarms.c.cause != "")
-            )
-            return [(name, kind, cause) for name, kind, cause in rows]
-
-    def alarm(self, alarm_id: int) -> StoredAlarm | None:
-        """Return an alarm by its id, or None."""
-        with self.database.reading() as connection:
-            query = ALARMS.where(alarms.c.id == alarm_id)
-            return next(iter(read_alarms(connection, query)), None)
+        rows = self._rows(query.where(alarms.c.cleared_at.is_(None), alarms.c.cause != ""))
+        return [(name, kind, cause) for name, kind, cause in rows]
 
     def changes(self, after: int | None = None, limit: int = 1100) -> Changes:
         """Return the clips, alarms and machines that have changed after a number.
@@ -185,20 +168,16 @@ class Reader:
         return Changes(end, kept_clips, kept_alarms, some_machines, more=True)
 
     def machines_summary(self) -> list[MachineSummary]:
-        """Summarise every machine that has been heard of, by name."""
+        """Summarise every machine that has sent a recording, by name."""
         is_open = (alarms.c.machine_id == machines.c.id, alarms.c.cleared_at.is_(None))
         n_open = select(func.count()).select_from(alarms).where(*is_open).scalar_subquery()
-        query = select(machines, n_open.label("n_open"))
+        columns = [column for column in machines.c if column.name != "adaptation"]
         with self.database.reading() as connection:
-            # Sorted here: databases differ in how they order text.
-            rows = sorted(connection.execute(query), key=lambda row: str(row.name))
-            ids = [row.last_clip_id for row in rows if row.last_clip_id]
-            newest = [
-                clip
-                for some in chunks(ids)
-                for clip in read_clips(connection, CLIPS.where(clips.c.id.in_(some)))
-            ]
-        last = {clip.id: clip for clip in newest}
+            rows = connection.execute(select(*columns, n_open.label("n_open"))).all()
+            last: dict[int, StoredClip] = {}
+            for some in chunks([row.last_clip_id for row in rows if row.last_clip_id]):
+                for clip in read_clips(connection, CLIPS.where(clips.c.id.in_(some))):
+                    last[clip.id] = clip
         return [
             MachineSummary(
                 machine=row.name,
@@ -211,16 +190,15 @@ class Reader:
                 changed=row.changed,
                 evidence=row.evidence.get(FAULT, {}).get("value", 0.0),
             )
-            for row in rows
+            for row in sorted(rows, key=lambda row: str(row.name))  # databases differ in order
         ]
 
     def counts_since(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Count the clips since a time, and the anomalous ones, by machine."""
         anomalous = func.coalesce(func.sum(case((clips.c.anomalous, 1), else_=0)), 0)
         query = select(machines.c.name, func.count(), anomalous).join_from(machines, clips)
-        query = query.where(clips.c.time >= since).group_by(machines.c.name)
-        with self.database.reading() as connection:
-            return {name: (int(n), int(odd)) for name, n, odd in connection.execute(query)}
+        rows = self._rows(query.where(clips.c.time >= since).group_by(machines.c.name))
+        return {name: (int(number), int(odd)) for name, number, odd in rows}
 
     def trend(
         self,
@@ -230,51 +208,41 @@ class Reader:
         until: datetime | None = None,
     ) -> list[TrendPoint]:
         """Return the clips of a machine summed up by 'hour' or 'day' (UTC), the oldest first."""
-        query = select(trends).where(
-            trends.c.machine_id == id_of(machine), trends.c.period == period
-        )
+        query = select(sums).where(sums.c.machine_id == id_of(machine), sums.c.period == period)
         if since is not None:
-            query = query.where(trends.c.start >= since)
+            query = query.where(sums.c.start >= since)
         if until is not None:
-            query = query.where(trends.c.start < until)
-        with self.database.reading() as connection:
-            return [
-                TrendPoint(
-                    start=row.start,
-                    clips=row.clips,
-                    judged=row.judged,
-                    anomalous=row.anomalous,
-                    oddness_mean=row.oddness_sum / row.judged if row.judged else None,
-                    oddness_max=row.oddness_max,
-                )
-                for row in connection.execute(query.order_by(trends.c.start))
-            ]
+            query = query.where(sums.c.start < until)
+        return [
+            TrendPoint(
+                start=row.start,
+                clips=row.clips,
+                judged=row.judged,
+                anomalous=row.anomalous,
+                oddness_mean=row.oddness_sum / row.judged if row.judged else None,
+                oddness_max=row.oddness_max,
+            )
+            for row in self._rows(query.order_by(sums.c.start))
+        ]
 
     def notes(self, machine: str, limit: int = 1000) -> list[Note]:
         """Return what people wrote about a machine, the newest first."""
         query = select(notes.c.id, machines.c.name, notes.c.at, notes.c.text, notes.c.by)
         query = query.join_from(notes, machines).where(machines.c.name == machine)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.order_by(notes.c.at.desc()).limit(_page(limit)))
-            return [Note(*row) for row in rows]
+        rows = self._rows(query.order_by(notes.c.at.desc()).limit(_page(limit)))
+        return [Note(*row) for row in rows]
 
     def audit(self, limit: int = 100, before: int | None = None) -> list[AuditEntry]:
         """Return who did what, the newest first."""
-        query = select(*(audit.c[name] for name in AuditEntry._fields))
+        query = _audit(limit)
         if before is not None:
             query = query.where(audit.c.id < before)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.order_by(audit.c.id.desc()).limit(_page(limit)))
-            return [AuditEntry(*row) for row in rows]
+        return [AuditEntry(*row) for row in self._rows(query)]
 
-    def answers(self, machine: str | None = None, limit: int = 100) -> list[StoredAnswer]:
-        """Return the last answers, of one machine or of all, the newest first."""
-        query = select(*(answers.c[name] for name in StoredAnswer._fields)).join(machines)
-        if machine is not None:
-            query = query.where(machines.c.name == machine)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.order_by(answers.c.id.desc()).limit(_page(limit)))
-            return [StoredAnswer(*row) for row in rows]
+    def answers(self, machine: str, limit: int = 100) -> list[AuditEntry]:
+        """Return who answered what about a machine's clips and alarms, the newest first."""
+        given = audit.c.machine == machine, audit.c.action.startswith("answer ")
+        return [AuditEntry(*row) for row in self._rows(_audit(limit).where(*given))]
 
     def false_alarms(self, machine: str) -> list[StoredClip]:
         """Return the clips of a machine that were answered to be false alarms, oldest first."""
@@ -293,16 +261,15 @@ class Reader:
         )
         query = select(last.c.state, last.c.answer, func.count())
         query = query.where(last.c.model_sha256 == model_sha256)
-        with self.database.reading() as connection:
-            rows = connection.execute(query.group_by(last.c.state, last.c.answer))
-            return Rates.from_counts({(state, answer): n for state, answer, n in rows})
+        rows = self._rows(query.group_by(last.c.state, last.c.answer))
+        return Rates.from_counts({(state, answer): number for state, answer, number in rows})
 
     def adaptations(self, *names: str) -> dict[str, Adaptation]:
         """Return what was learned about these machines, or about all, by their names."""
-        query = select(machines.c.name, adaptations.c.state).join_from(adaptations, machines)
+        query = select(machines.c.name, machines.c.adaptation)
+        query = query.where(machines.c.adaptation.is_not(None))
         query = query.where(machines.c.name.in_(names)) if names else query
-        with self.database.reading() as connection:
-            return {name: Adaptation.from_dict(state) for name, state in connection.execute(query)}
+        return {name: Adaptation.from_dict(state) for name, state in self._rows(query)}
 
     def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
         """Return those of these sources of a machine that were processed before."""
@@ -319,6 +286,11 @@ class Reader:
 def id_of(machine: str) -> Any:
     """The id of a machine, as a part of a query."""
     return select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
+
+
+def _audit(limit: int) -> Select[Any]:
+    columns = [audit.c[name] for name in AuditEntry._fields]
+    return select(*columns).order_by(audit.c.id.desc()).limit(_page(limit))
 
 
 def _page(limit: int) -> int:

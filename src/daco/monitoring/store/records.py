@@ -91,8 +91,8 @@ class NewClip:
 
     def __post_init__(self) -> None:
         # Checked here, so that one bad clip cannot spoil the transaction of many.
-        longest = {"machine": KEY, "source_key": KEY, "stamp": KEY, "audio_sha256": 64}
-        for name, most in (longest | {"audio_path": NAME}).items():
+        limits = {"machine": KEY, "source_key": KEY, "stamp": KEY, "audio_sha256": 64}
+        for name, most in (limits | {"audio_path": NAME}).items():
             if getattr(self, name) is not None:
                 check_text(name, getattr(self, name), most)
         for time in (self.received_at, self.recorded_at):
@@ -137,7 +137,7 @@ class StoredClip(Verdict):
         """Return plain JSON for others, without paths of this computer."""
         document = super().to_dict()
         del document["audio_path"]
-        return plain(document)
+        return _plain(document)
 
 
 @dataclass(frozen=True)
@@ -169,16 +169,16 @@ class StoredAlarm:
         """Whether its cause has not cleared."""
         return self.state != CLEARED
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return plain(asdict(self))
-
     @classmethod
-    def from_row(cls, row: Mapping[Any, Any], clip_ids: tuple[int, ...], now: datetime) -> Any:
+    def from_row(cls, row: Mapping[Any, Any], now: datetime) -> StoredAlarm:
         """Make the alarm of a row of ``daco_alarms`` with the name of its machine."""
         times = row["cleared_at"], row["acknowledged_at"], row["shelved_until"]
         values = {name: row[name] for name in _ALARM}
-        return cls(**values, clip_ids=clip_ids, state=state_of(now, *times))
+        return cls(**{**values, "clip_ids": tuple(row["clip_ids"]), "state": state_of(now, *times)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON."""
+        return _plain(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -265,19 +265,8 @@ class AuditEntry(NamedTuple):
     detail: str | None
 
 
-class StoredAnswer(NamedTuple):
-    """An answer of a person."""
-
-    clip_id: int
-    alarm_id: int | None
-    answer: str
-    answered_by: str
-    comment: str
-    answered_at: datetime
-
-
 _CLIP = tuple(each.name for each in fields(StoredClip))
-_ALARM = tuple(each.name for each in fields(StoredAlarm) if each.name not in ("clip_ids", "state"))
+_ALARM = tuple(each.name for each in fields(StoredAlarm) if each.name != "state")
 VERDICT = tuple(each.name for each in fields(Verdict) if each.name != "machine")
 """Fields of a verdict that have a column of the same name."""
 
@@ -301,8 +290,8 @@ def _check_json(name: str, value: Any) -> None:
         raise InputError(f"The {name} of a verdict cannot be stored: too long, or a NUL in it.")
 
 
-def plain(document: dict[str, Any]) -> dict[str, Any]:
-    """Return fields as JSON has them: times as text, tuples as lists."""
+def _plain(document: dict[str, Any]) -> dict[str, Any]:
+    """Fields as JSON has them: times as text, tuples as lists."""
     for name, value in document.items():
         if isinstance(value, datetime):
             document[name] = iso(value)

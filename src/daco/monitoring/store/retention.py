@@ -13,14 +13,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, exists, func, select
+from sqlalchemy import Connection, case, delete, exists, func, select
 
 from daco.errors import InputError
 from daco.monitoring.store.database import Database, chunks
+from daco.monitoring.store.reading import UNFINISHED, id_of
 from daco.monitoring.store.records import AHEAD, StoreError
 from daco.monitoring.store.schema import (
     VERSION,
-    alarm_clips,
     alarms,
     audit,
     clips,
@@ -58,7 +58,7 @@ def prune(
     now: datetime | None = None,
     force: bool = False,
 ) -> Removal:
-    """Remove what is older than each machine's time to keep.
+    """Remove what is older than it is kept.
 
     Parameters
     ----------
@@ -98,20 +98,18 @@ def _problem(
     last: datetime | None,
 ) -> str | None:
     """Why nothing of a machine should be removed now; `last` is the newest clip of all."""
-    own = clips.c.machine_id == machine
+    is_old = case((clips.c.received_at < oldest, 1), else_=0)
+    query = select(func.count(), func.sum(is_old), func.max(clips.c.received_at))
     with database.reading() as connection:
-        is_old = connection.scalar(select(func.min(clips.c.received_at)).where(own))
-        if is_old is None or is_old >= oldest:
-            return None
-        newest = connection.scalar(select(func.max(clips.c.received_at)).where(own))
-        total = connection.scalar(select(func.count()).where(own)) or 0
-        old = connection.scalar(select(func.count()).where(own, clips.c.received_at < oldest)) or 0
+        total, old, newest = connection.execute(query.where(clips.c.machine_id == machine)).one()
+    if not old:
+        return None
     if last is not None and now > last + JUMP:
         return (
             f"No machine has sent a recording since {last:%Y-%m-%d}, so the clock may be wrong. "
             f"Nothing old of {name} is removed until one comes."
         )
-    if newest is not None and newest > now + AHEAD:
+    if newest > now + AHEAD:
         return (
             f"Recordings of {name} are from the future ({newest:%Y-%m-%d %H:%M}), so the clock is "
             "or was wrong. Nothing old is removed until that is over."
@@ -124,37 +122,23 @@ def _problem(
     return None
 
 
-def _kept_alarms(machine: int) -> Any:
-    """Alarms that have not cleared or that nobody has acknowledged."""
-    unfinished = alarms.c.cleared_at.is_(None) | alarms.c.acknowledged_at.is_(None)
-    return select(alarms.c.id).where(alarms.c.machine_id == machine, unfinished)
-
-
-def evidence(machine: int) -> Any:
-    """Clips of alarms of a machine that are not finished."""
-    kept = _kept_alarms(machine)
-    return select(alarm_clips.c.clip_id).where(alarm_clips.c.alarm_id.in_(kept))
-
-
 def _remove_alarms(database: Database, machine: int, oldest: datetime) -> int:
-    done = delete(alarms).where(
-        alarms.c.machine_id == machine,
-        alarms.c.last_at < oldest,
-        alarms.c.id.not_in(_kept_alarms(machine)),
-    )
+    old = alarms.c.machine_id == machine, alarms.c.last_at < oldest
     with database.writing() as connection:
-        return int(connection.execute(done).rowcount)
+        return int(connection.execute(delete(alarms).where(*old, ~UNFINISHED)).rowcount)
 
 
 def _remove_clips(database: Database, machine: int, oldest: datetime) -> int:
-    old = (clips.c.machine_id == machine, clips.c.received_at < oldest)
-    some = select(clips.c.id).where(*old, clips.c.id.not_in(evidence(machine)))
-    step = delete(clips).where(clips.c.id.in_(some.order_by(clips.c.id).limit(_STEP)))
-    removed, size = 0, _STEP
+    own = select(clips.c.id).where(clips.c.machine_id == machine, clips.c.received_at < oldest)
+    removed, last, size = 0, 0, _STEP
     while size == _STEP:
         with database.writing() as connection:
-            size = int(connection.execute(step).rowcount)
-        removed += size
+            step = own.where(clips.c.id > last).order_by(clips.c.id).limit(_STEP)
+            numbers = list(connection.scalars(step))
+            kept = _evidence(connection, alarms.c.machine_id == machine)
+            for some in chunks([each for each in numbers if each not in kept]):
+                removed += connection.execute(delete(clips).where(clips.c.id.in_(some))).rowcount
+        size, last = len(numbers), numbers[-1] if numbers else last
     return removed
 
 
@@ -174,9 +158,8 @@ def forget_sources(
     `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
     still exists must stay known, or it would be judged again.
     """
-    own = select(machines.c.id).where(machines.c.name == machine).scalar_subquery()
     unused = (
-        sources.c.machine_id == own,
+        sources.c.machine_id == id_of(machine),
         func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
         ~exists().where(clips.c.id == sources.c.clip_id),
     )
@@ -194,13 +177,20 @@ def forget_sources(
     return forgotten
 
 
+def _evidence(connection: Connection, *where: Any) -> set[int]:
+    """Clips of alarms that are not finished."""
+    found = connection.scalars(select(alarms.c.clip_ids).where(UNFINISHED, *where))
+    return {number for numbers in found for number in numbers}
+
+
 def protected_audio(database: Database) -> set[str]:
     """SHA-256 of the recordings of alarms that are not finished."""
-    unfinished = alarms.c.cleared_at.is_(None) | alarms.c.acknowledged_at.is_(None)
-    query = select(clips.c.audio_sha256).join(alarm_clips, alarm_clips.c.clip_id == clips.c.id)
-    query = query.join(alarms, alarms.c.id == alarm_clips.c.alarm_id).where(unfinished)
+    found: set[str | None] = set()
     with database.reading() as connection:
-        return {sha256 for sha256 in connection.scalars(query) if sha256}
+        for some in chunks(sorted(_evidence(connection))):
+            query = select(clips.c.audio_sha256).where(clips.c.id.in_(some))
+            found.update(connection.scalars(query))
+    return {sha256 for sha256 in found if sha256 is not None}
 
 
 def stored_audio(database: Database, hashes: Sequence[str]) -> set[str]:
@@ -219,20 +209,38 @@ def backup(database: Database, path: Path) -> None:
         raise InputError("A PostgreSQL database is saved with pg_dump, and restored with psql.")
     if path.exists():
         raise InputError(f"{path} exists. Choose another name.")
-    path.touch(mode=0o600)
-    with closing(sqlite3.connect(database.path)) as old, closing(sqlite3.connect(path)) as new:
-        old.backup(new)
+    try:
+        path.touch(mode=0o600)
+        with closing(sqlite3.connect(database.path)) as old, closing(sqlite3.connect(path)) as new:
+            old.backup(new)
+    except (OSError, sqlite3.Error) as error:
+        path.unlink(missing_ok=True)
+        raise StoreError(f"{path}: the copy could not be written ({error}).") from None
 
 
 def restore(path: Path, database_file: Path) -> None:
     """Put a copy in the place of an SQLite database that no process uses."""
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as old:
-        try:
-            found = old.execute("SELECT value FROM daco_schema WHERE name = 'version'").fetchone()
-        except sqlite3.DatabaseError as error:
-            raise StoreError(f"{path}: not a backup of daco ({error}).") from None
-        if found != (VERSION,):
-            raise StoreError(f"{path}: a backup of another version of daco.")
-        database_file.touch(mode=0o600)
-        with closing(sqlite3.connect(database_file)) as new:
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as old:
+            query = "SELECT value FROM daco_schema WHERE name = 'version'"
+            if old.execute(query).fetchone() != (VERSION,):
+                raise StoreError(f"{path}: a backup of another version of daco.")
+            _overwrite(old, database_file)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: not a backup of daco ({error}).") from None
+
+
+def _overwrite(old: sqlite3.Connection, file: Path) -> None:
+    """Copy a database over a file, which may be damaged."""
+    file.touch(mode=0o600)
+    try:
+        with closing(sqlite3.connect(file)) as new:
+            old.backup(new)
+    except sqlite3.Error as error:
+        if "locked" in str(error):
+            raise StoreError(f"{file}: in use. Stop the monitor, and try again.") from None
+        for suffix in ("", "-wal", "-shm"):
+            file.with_name(file.name + suffix).unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        with closing(sqlite3.connect(file)) as new:
             old.backup(new)

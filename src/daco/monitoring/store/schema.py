@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from daco.errors import InputError
 from daco.monitoring.store.records import StoreError
 
-VERSION = 2
+VERSION = 3
 """Of the tables below; any change of them needs another number."""
 
 metadata = sa.MetaData()
@@ -41,208 +41,128 @@ class UTCDateTime(sa.TypeDecorator[datetime]):
 _BIG = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
-def _column(name: str, kind: Any, *more: Any, null: bool = False, **options: Any) -> Any:
-    return sa.Column(name, kind, *more, nullable=null, **options)
+def _columns(kind: Any, *names: str, null: bool = False, **options: Any) -> list[Any]:
+    """Columns of one type."""
+    return [sa.Column(name, kind, nullable=null, **options) for name in names]
 
 
-def _id() -> Any:
-    return sa.Column("id", _BIG, sa.Identity(), primary_key=True)
+def _table(name: str, *columns: Any) -> sa.Table:
+    """A table whose rows have an id that grows."""
+    number = sa.Column("id", _BIG, sa.Identity(), primary_key=True)
+    return sa.Table(name, metadata, number, *columns, sqlite_autoincrement=True)
 
 
-def _machine(*, null: bool = False) -> Any:
-    return _column("machine_id", _BIG, sa.ForeignKey("daco_machines.id"), null=null)
+def _machine(*, null: bool = False, primary_key: bool = False) -> Any:
+    of = sa.ForeignKey("daco_machines.id")
+    return sa.Column("machine_id", _BIG, of, nullable=null, primary_key=primary_key)
 
 
-machines = sa.Table(
+machines = _table(
     "daco_machines",
-    metadata,
-    _id(),
-    _column("name", sa.Text, unique=True),
+    *_columns(sa.Text, "name", unique=True),
     # Running counts: counting a million rows would be too slow for a page.
-    _column("clips", _BIG, default=0),
-    _column("anomalous", _BIG, default=0),
-    _column("last_clip_id", _BIG, null=True),
-    # Recent decisions by kind of alarm: {"fault": [[clip, anomalous], ...]}.
-    _column("recent", sa.JSON, default=dict),
-    # What adds up over clips: {"model": sha256, "fault": Evidence, "trend": Trend}.
-    _column("evidence", sa.JSON, default=dict),
-    _column("out_of_service_since", UTCDateTime, null=True),
-    _column("out_of_service_by", sa.Text, null=True),
-    _column("changed", _BIG, default=0),
-    sqlite_autoincrement=True,
+    *_columns(_BIG, "clips", "anomalous", "changed", default=0),
+    *_columns(_BIG, "last_clip_id", null=True),
+    # Recent decisions by kind of alarm: {"fault": [[clip, anomalous], ...]}; and what adds up
+    # over clips: {"model": sha256, "fault": Evidence, "trend": Trend}.
+    *_columns(sa.JSON, "recent", "evidence", default=dict),
+    *_columns(sa.JSON(none_as_null=True), "adaptation", null=True),
+    *_columns(UTCDateTime, "out_of_service_since", null=True),
+    *_columns(sa.Text, "out_of_service_by", null=True),
 )
 
-clips = sa.Table(
+clips = _table(
     "daco_clips",
-    metadata,
-    _id(),
     _machine(),
-    _column("changed", _BIG, index=True),
-    _column("time", UTCDateTime),
-    _column("received_at", UTCDateTime),
-    _column("recorded_at", UTCDateTime, null=True),
-    _column("name", sa.Text),
-    _column("state", sa.Text),
-    _column("anomalous", sa.Boolean),
-    _column("oddness", sa.Double),
-    _column("p_value", sa.Double),
-    _column("score", sa.Double),
-    _column("threshold", sa.Double),
-    _column("domain_weights", sa.JSON),
-    _column("nearest", sa.Text),
-    _column("nearest_distance", sa.Double),
-    _column("reasons", sa.JSON),
-    _column("seconds", sa.Double, null=True),
-    _column("windows", sa.Integer),
-    _column("worst_window", sa.Double, null=True),
-    _column("views", sa.JSON),
-    _column("basis", sa.Text),
-    _column("extrapolated", sa.Boolean),
-    _column("supported_rate", sa.Double),
-    _column("model_sha256", sa.Text),
-    _column("findings", sa.JSON(none_as_null=True), null=True),
-    _column("audio_sha256", sa.Text, null=True, index=True),
-    _column("audio_path", sa.Text, null=True),
-    _column("answer", sa.Text, null=True),
+    *_columns(_BIG, "changed", index=True),
+    *_columns(UTCDateTime, "time", "received_at"),
+    *_columns(UTCDateTime, "recorded_at", null=True),
+    # The verdict.
+    *_columns(sa.Text, "name", "state", "nearest", "basis", "model_sha256"),
+    *_columns(sa.Boolean, "anomalous", "extrapolated"),
+    *_columns(sa.Double, "oddness", "p_value", "score", "threshold"),
+    *_columns(sa.Double, "nearest_distance", "supported_rate"),
+    *_columns(sa.Double, "seconds", "worst_window", null=True),
+    *_columns(sa.Integer, "windows"),
+    *_columns(sa.JSON, "domain_weights", "reasons", "views"),
+    *_columns(sa.JSON(none_as_null=True), "findings", null=True),
+    *_columns(sa.Text, "audio_sha256", null=True, index=True),
+    *_columns(sa.Text, "audio_path", "answer", null=True),
     sa.Index("daco_clips_by_arrival", "machine_id", "id"),
     # Covers the queries that count by time, so that they do not read the rows.
     sa.Index("daco_clips_by_time", "machine_id", "time", "anomalous", "id"),
-    sqlite_autoincrement=True,
 )
 
 sources = sa.Table(
     "daco_sources",
     metadata,
-    sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
+    _machine(primary_key=True),
     sa.Column("source_key", sa.Text, primary_key=True),
-    _column("audio_sha256", sa.Text, null=True),
-    _column("stamp", sa.Text, null=True),
+    *_columns(sa.Text, "audio_sha256", "stamp", "reason", null=True),
     # No foreign key: a source stays known after its clip was removed, or every old recording
     # that is still in its folder would be judged again.
-    _column("clip_id", _BIG, null=True),
-    _column("reason", sa.Text, null=True),
-    _column("seen_at", UTCDateTime),
+    *_columns(_BIG, "clip_id", null=True),
+    *_columns(UTCDateTime, "seen_at"),
     sqlite_with_rowid=False,
 )
 
-alarms = sa.Table(
+alarms = _table(
     "daco_alarms",
-    metadata,
-    _id(),
     _machine(null=True),
-    _column("changed", _BIG, index=True),
-    _column("kind", sa.Text),
-    _column("rule", sa.Text),
-    _column("clip_id", _BIG, null=True),
-    _column("n_clips", _BIG, default=0),
-    _column("opened_at", UTCDateTime),
-    _column("last_at", UTCDateTime),
-    _column("cleared_at", UTCDateTime, null=True),
-    _column("cleared_by", sa.Text, null=True),
-    _column("acknowledged_at", UTCDateTime, null=True),
-    _column("acknowledged_by", sa.Text, null=True),
-    _column("shelved_until", UTCDateTime, null=True),
-    _column("comment", sa.Text, null=True),
-    _column("answer", sa.Text, null=True),
+    *_columns(_BIG, "changed", index=True),
+    *_columns(sa.Text, "kind", "rule"),
+    *_columns(_BIG, "clip_id", null=True),
+    *_columns(sa.JSON, "clip_ids", default=list),
+    *_columns(_BIG, "n_clips", default=0),
+    *_columns(UTCDateTime, "opened_at", "last_at"),
+    *_columns(UTCDateTime, "cleared_at", "acknowledged_at", "shelved_until", null=True),
+    *_columns(sa.Text, "cleared_by", "acknowledged_by", "comment", "answer", null=True),
     # What an alarm that is not about clips is about, and the sentence about it.
-    _column("cause", sa.Text, default=""),
-    _column("detail", sa.Text, null=True),
+    *_columns(sa.Text, "cause", default=""),
+    *_columns(sa.Text, "detail", null=True),
     sa.Index("daco_alarms_by_machine", "machine_id", "id"),
-    sqlite_autoincrement=True,
 )
 _open = alarms.c.cleared_at.is_(None)
 sa.Index("daco_alarms_open", alarms.c.machine_id, sqlite_where=_open, postgresql_where=_open)
 
-alarm_clips = sa.Table(
-    "daco_alarm_clips",
-    metadata,
-    sa.Column("alarm_id", sa.ForeignKey("daco_alarms.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("clip_id", _BIG, primary_key=True, index=True),
-    sqlite_with_rowid=False,
-)
-
-answers = sa.Table(
-    "daco_answers",
-    metadata,
-    _id(),
-    _machine(),
-    # No foreign keys: what people said stays when clips and alarms are pruned.
-    _column("clip_id", _BIG),
-    _column("alarm_id", _BIG, null=True),
-    _column("answer", sa.Text),
-    _column("answered_by", sa.Text),
-    _column("comment", sa.Text),
-    _column("answered_at", UTCDateTime),
-    sa.Index("daco_answers_by_machine", "machine_id", "id"),
-    sqlite_autoincrement=True,
-)
-
-adaptations = sa.Table(
-    "daco_adaptations",
-    metadata,
-    sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
-    _column("model_sha256", sa.Text),
-    _column("state", sa.JSON),
-    sqlite_with_rowid=False,
-)
-
-outbox = sa.Table(
+outbox = _table(
     "daco_outbox",
-    metadata,
-    _id(),
-    _column("key", sa.Text, unique=True),
-    _column("receiver", sa.Text),
-    _machine(null=True),
-    _column("kind", sa.Text),
-    _column("priority", sa.Integer),
-    _column("body", sa.JSON),
-    _column("created_at", UTCDateTime),
-    _column("due_at", UTCDateTime),
-    _column("attempts", sa.Integer, default=0),
-    _column("refused_at", UTCDateTime, null=True),
-    _column("last_error", sa.Text, null=True),
+    *_columns(sa.Text, "key", unique=True),
+    *_columns(sa.Text, "receiver", "kind"),
+    *_columns(sa.Integer, "priority"),
+    *_columns(sa.JSON, "body"),
+    *_columns(UTCDateTime, "created_at", "due_at"),
+    *_columns(sa.Integer, "attempts", default=0),
+    *_columns(UTCDateTime, "refused_at", null=True),
+    *_columns(sa.Text, "last_error", null=True),
     sa.Index("daco_outbox_next", "receiver", "priority", "id"),
-    sqlite_autoincrement=True,
 )
 
-audit = sa.Table(
+audit = _table(
     "daco_audit",
-    metadata,
-    _id(),
-    _column("at", UTCDateTime),
-    _column("who", sa.Text),
-    _column("role", sa.Text),
-    _column("action", sa.Text),
-    _column("machine", sa.Text, null=True),
-    _column("target", sa.Text, null=True),
-    _column("detail", sa.Text, null=True),
-    sqlite_autoincrement=True,
+    *_columns(UTCDateTime, "at"),
+    *_columns(sa.Text, "who", "role", "action"),
+    *_columns(sa.Text, "machine", "target", "detail", null=True),
 )
 
 trends = sa.Table(
     "daco_trends",
     metadata,
-    sa.Column("machine_id", sa.ForeignKey("daco_machines.id"), primary_key=True),
+    _machine(primary_key=True),
     sa.Column("period", sa.Text, primary_key=True),
     sa.Column("start", UTCDateTime, primary_key=True),
-    _column("clips", _BIG),
-    _column("judged", _BIG),
-    _column("anomalous", _BIG),
-    _column("oddness_sum", sa.Double),
-    _column("oddness_max", sa.Double, null=True),
+    *_columns(_BIG, "clips", "judged", "anomalous"),
+    *_columns(sa.Double, "oddness_sum"),
+    *_columns(sa.Double, "oddness_max", null=True),
     sqlite_with_rowid=False,
 )
 
-notes = sa.Table(
+notes = _table(
     "daco_notes",
-    metadata,
-    _id(),
     _machine(),
-    _column("at", UTCDateTime),
-    _column("text", sa.Text),
-    _column("by", sa.Text),
+    *_columns(UTCDateTime, "at"),
+    *_columns(sa.Text, "text", "by"),
     sa.Index("daco_notes_by_time", "machine_id", "at"),
-    sqlite_autoincrement=True,
 )
 
 schema = sa.Table(
@@ -250,7 +170,7 @@ schema = sa.Table(
     metadata,
     # "version", "change" (the number of the last change), "heartbeat" (seconds of the last check).
     sa.Column("name", sa.Text, primary_key=True),
-    _column("value", _BIG),
+    *_columns(_BIG, "value"),
 )
 
 _LOCK = 0x6461636F  # "daco": the PostgreSQL advisory lock while tables are created

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import queue
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Self
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 
 from daco.detector.verdict import Verdict
 from daco.monitoring.alarms import DACO, AlarmRule
-from daco.monitoring.store.database import open_database
+from daco.monitoring.store.database import Change, open_database
 from daco.monitoring.store.outbox import (
     ALARM_CLEARED,
     ALARM_OPENED,
@@ -30,17 +34,16 @@ from daco.monitoring.store.records import (
     ConflictError,
     NewClip,
     Outcome,
+    StoreError,
     check_text,
 )
 from daco.monitoring.store.schema import alarms
-from daco.monitoring.store.writer import Writer
-from daco.monitoring.store.writing import (
-    Rules,
-    adapted_verdict,
-    add_clips,
-    machine_row,
-    save_source,
-)
+from daco.monitoring.store.writing import Rules, adapted_verdict, add_clips, save_source
+
+MOST_AT_ONCE = 256
+"""Clips that are committed together."""
+
+log = logging.getLogger("daco.monitoring")
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,9 @@ class Store(Reader):
         self.close()
 
     @cached_property
-    def writer(self) -> Writer:
+    def writer(self) -> _Writer:
         """The thread that commits clips."""
-        return Writer(self.add_many)
+        return _Writer(self)
 
     @property
     def outbox(self) -> Outbox:
@@ -143,8 +146,8 @@ class Store(Reader):
 
         Alarms are opened and cleared in the same transaction, by the clips in their order.
         """
-        with self.database.changing() as (connection, change):
-            return add_clips(connection, change, self.rules, self.receivers, new)
+        with self.database.changing() as change:
+            return add_clips(change, self.rules, self.receivers, new)
 
     def reject(self, machine: str, source_key: str, *, name: str, stamp: str, reason: str) -> None:
         """Remember that a source is not a usable recording while it has this stamp.
@@ -154,13 +157,12 @@ class Store(Reader):
         check_text("source_key", source_key, KEY)
         check_text("name", name, NAME)
         reason, now = reason[:TEXT], datetime.now(UTC)
-        with self.database.writing() as connection:
-            number = machine_row(connection, machine).id
-            row = {"machine_id": number, "source_key": source_key, "stamp": stamp}
-            save_source(connection, row | {"reason": reason, "seen_at": now})
+        with self.database.changing() as change:
+            row = {"machine_id": change.machine(machine).id, "source_key": source_key}
+            row |= {"stamp": stamp, "reason": reason, "seen_at": now}
+            save_source(change.connection, row)
             about = {"machine": machine, "name": name, "reason": reason}
-            whose = (number, machine)
-            post(connection, self.receivers, whose, RECORDING_REFUSED, now, about)
+            post(change.connection, self.receivers, RECORDING_REFUSED, now, about)
 
     def raise_alarm(
         self, machine: str | None, kind: str = DACO, cause: str = "", detail: str = ""
@@ -183,69 +185,115 @@ class Store(Reader):
             The id of the alarm.
         """
         check_text("detail", detail, TEXT)
-        query = self._about(machine, kind, cause)
-        with self.database.reading() as connection:  # most often nothing is new
-            row = connection.execute(query).first()
-        if row is not None and row.detail == detail:
-            return int(row.id)
-        with self.database.changing() as (connection, change):
+        query = _open_alarm(machine, kind, cause)
+        known = self._rows(query)  # most often nothing is new
+        if known and known[0].detail == detail:
+            return int(known[0].id)
+        with self.database.changing() as change:
             now = datetime.now(UTC)
-            row = connection.execute(query).first()
+            row = change.connection.execute(query).first()
             if row is not None:
-                own = update(alarms).where(alarms.c.id == row.id)
-                connection.execute(own.values(detail=detail, last_at=now, changed=change))
+                change.update(alarms, row.id, detail=detail, last_at=now)
                 return int(row.id)
-            whose = None if machine is None else machine_row(connection, machine)
+            whose = None if machine is None else change.machine(machine)
             values = {"machine_id": whose and whose.id, "kind": kind, "cause": cause, "rule": ""}
-            values |= {"detail": detail, "opened_at": now, "last_at": now, "changed": change}
-            new = insert(alarms).returning(alarms.c.id)
-            number = int(connection.execute(new, values).scalar_one())
+            values |= {"detail": detail, "opened_at": now, "last_at": now}
+            new = insert(alarms).values(changed=change.number, **values).returning(alarms.c.id)
+            number = int(change.connection.execute(new).scalar_one())
             if whose is None or whose.out_of_service_since is None:
-                self._post(connection, whose, ALARM_OPENED, number, now)
+                self._post(change, ALARM_OPENED, number, now)
             return number
 
     def clear_alarm(self, machine: str | None, kind: str = DACO, cause: str = "") -> int | None:
         """Clear the open alarm of a machine, kind and cause; None where there is none."""
-        query = self._about(machine, kind, cause)
-        with self.database.reading() as connection:
-            if connection.execute(query).first() is None:
-                return None
-        with self.database.changing() as (connection, change):
-            row = connection.execute(query).first()
+        query = _open_alarm(machine, kind, cause)
+        if not self._rows(query):
+            return None
+        with self.database.changing() as change:
+            row = change.connection.execute(query).first()
             if row is None:
                 return None
             now = datetime.now(UTC)
-            values = {"cleared_at": now, "cleared_by": "recovery", "changed": change}
-            connection.execute(update(alarms).where(alarms.c.id == row.id).values(values))
-            whose = None if machine is None else machine_row(connection, machine)
-            self._post(connection, whose, ALARM_CLEARED, row.id, now)
+            change.update(alarms, row.id, cleared_at=now, cleared_by="recovery")
+            self._post(change, ALARM_CLEARED, row.id, now)
             return int(row.id)
 
     def return_from_shelf(self, now: datetime | None = None) -> list[int]:
         """Send a message about alarms whose time on the shelf is over and whose cause lasts."""
         now = now or datetime.now(UTC)
         over = alarms.c.cleared_at.is_(None), alarms.c.shelved_until <= now
-        with self.database.reading() as connection:
-            if connection.execute(select(alarms.c.id).where(*over).limit(1)).first() is None:
-                return []
-        with self.database.changing() as (connection, change):
-            found = read_alarms(connection, ALARMS.where(*over))
-            for alarm in found:
-                own = update(alarms).where(alarms.c.id == alarm.id)
-                connection.execute(own.values(shelved_until=None, changed=change))
-                whose = None if alarm.machine is None else machine_row(connection, alarm.machine)
-                self._post(connection, whose, ALARM_OPENED, alarm.id, now)
-            return [alarm.id for alarm in found]
+        query = select(alarms.c.id).where(*over).order_by(alarms.c.id)
+        if not self._rows(query):
+            return []
+        with self.database.changing() as change:
+            found = list(change.connection.scalars(query))
+            for number in found:
+                change.update(alarms, number, shelved_until=None)
+                self._post(change, ALARM_OPENED, number, now)
+            return found
 
-    def _about(self, machine: str | None, kind: str, cause: str) -> Any:
-        whose = alarms.c.machine_id.is_(None)
-        if machine is not None:
-            whose = alarms.c.machine_id == id_of(machine)
-        open_one = alarms.c.kind == kind, alarms.c.cause == cause, alarms.c.cleared_at.is_(None)
-        return select(alarms.c.id, alarms.c.detail).where(whose, *open_one)
-
-    def _post(self, connection: Any, whose: Any, event: str, number: int, now: datetime) -> None:
-        (alarm,) = read_alarms(connection, ALARMS.where(alarms.c.id == number))
-        machine = None if whose is None else (whose.id, whose.name)
+    def _post(self, change: Change, event: str, number: int, now: datetime) -> None:
+        (alarm,) = read_alarms(change.connection, ALARMS.where(alarms.c.id == number))
         data = {"machine": alarm.machine, "alarm": alarm.to_dict()}
-        post(connection, self.receivers, machine, event, now, data)
+        post(change.connection, self.receivers, event, now, data)
+
+
+def _open_alarm(machine: str | None, kind: str, cause: str) -> Any:
+    whose = alarms.c.machine_id.is_(None)
+    if machine is not None:
+        whose = alarms.c.machine_id == id_of(machine)
+    open_one = alarms.c.kind == kind, alarms.c.cause == cause, alarms.c.cleared_at.is_(None)
+    return select(alarms.c.id, alarms.c.detail).where(whose, *open_one)
+
+
+class _Writer:
+    """A thread that commits the waiting clips of all others together.
+
+    Committing many clips at once makes it affordable that nothing is answered before it is on the
+    disk.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: queue.SimpleQueue[tuple[NewClip, Future[Outcome]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    def add(self, clip: NewClip) -> Outcome:
+        """Commit a clip; a StoreError if it was not committed."""
+        answer: Future[Outcome] = Future()
+        self._queue.put((clip, answer))
+        return answer.result()
+
+    def close(self) -> None:
+        """Commit what is waiting, then end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            batch = [self._queue.get()]
+            while len(batch) < MOST_AT_ONCE and not self._queue.empty():
+                batch.append(self._queue.get())
+            waiting = [each for each in batch if each is not None]
+            ended = len(waiting) < len(batch)
+            outcomes = self._commit([clip for clip, _ in waiting]) if waiting else []
+            for (_, answer), outcome in zip(waiting, outcomes, strict=True):
+                if isinstance(outcome, Exception):
+                    answer.set_exception(outcome)
+                else:
+                    answer.set_result(outcome)
+
+    def _commit(self, new: Sequence[NewClip]) -> Sequence[Outcome | Exception]:
+        try:
+            return self._store.add_many(new)
+        except StoreError as error:
+            # One exception raised in many threads would mix their tracebacks.
+            return [StoreError(error.reason) for _ in new]
+        except Exception as error:
+            if len(new) == 1:
+                log.exception("A clip could not be stored.")
+                return [error]
+        # One of them is at fault: store the others one by one.
+        return [outcome for clip in new for outcome in self._commit([clip])]

@@ -1,63 +1,14 @@
-"""Layers of a configuration: tables merged key by key, paths made absolute, secrets masked."""
+"""Addresses and secrets in a configuration: masked, read from files, known to Apprise."""
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from daco.errors import InputError
-
-_PATHS = {"recordings", "token_file", "webhook_secret_file", "model", "folder", "healthy"}
-
-
-def absolute(layer: dict[str, Any], base: Path) -> dict[str, Any]:
-    """The layer with its relative paths joined to a folder."""
-
-    def resolved(key: str, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            if key == "weights":
-                return {name: base / str(file) for name, file in value.items()}
-            return {name: resolved(name, each) for name, each in value.items()}
-        if key in _PATHS and isinstance(value, str | Path) and str(value):
-            return base / Path(value).expanduser()
-        if key == "database" and isinstance(value, str):
-            scheme, slashes, file = value.partition(":///")
-            if scheme == "sqlite" and slashes and file and not Path(file).is_absolute():
-                return f"sqlite:///{base / file}"
-        return value
-
-    return {name: resolved(name, value) for name, value in layer.items()}
-
-
-def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables without the values that are None."""
-    return {
-        key: without_none(value) if isinstance(value, Mapping) else value
-        for key, value in table.items()
-        if value is not None
-    }
-
-
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merged key by key; a value of the upper one wins."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        merged[key] = merge(old, value) if both else value  # type: ignore[arg-type]
-    return merged
-
-
-def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted keys of all values."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key
 
 
 def masked(text: str) -> str:
@@ -98,8 +49,6 @@ def apprise_plugin(url: str) -> Any:
 
     Importing Apprise takes a while, so that only those who use it do.
     """
-    import logging
-
     from apprise import Apprise
 
     logging.getLogger("apprise").propagate = False  # its lines may contain secrets
