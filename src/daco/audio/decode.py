@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import soundfile
@@ -38,14 +38,11 @@ from daco.audio.microphones import (
     take_channels,
 )
 from daco.errors import AudioError, InputError
-from daco.files.remote import Location, parse_location
+from daco.files.remote import Location, RemotePath, parse_location
 from daco.validation import Float32s
 
-if TYPE_CHECKING:
-    from daco.files.stores import RemotePath
-
 Waveforms = Float32s | NDArray[np.int16]
-Source: TypeAlias = "str | os.PathLike[str] | RemotePath"
+Source: TypeAlias = str | os.PathLike[str] | RemotePath
 
 _BLOCK_VALUES = 1 << 20
 _UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
@@ -264,15 +261,15 @@ def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> Binar
             return path.open("rb")
         if path.suffix.lower() not in FORMATS and path.exists():
             raise _unknown_format(path.suffix)
-        size, content = path.fetch(limits.bytes)
+        size = path.stat().st_size
+        if size > limits.bytes:
+            raise _too_large(size, limits)
+        return BytesIO(path.read_bytes())
     except AudioError:
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise AudioError(f"cannot be opened ({reason}).") from None
-    if size > limits.bytes:
-        raise _too_large(size, limits)
-    return BytesIO(content)
 
 
 def _too_large(size: int, limits: AudioLimits) -> AudioError:

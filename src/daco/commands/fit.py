@@ -323,7 +323,8 @@ def _fit_all(
             else:
                 folder = targets[index].parent
                 try:
-                    folder.mkdir(exist_ok=True)
+                    if isinstance(folder, Path):
+                        folder.mkdir(exist_ok=True)
                 except OSError as error:
                     raise write_error(folder, error) from None
                 previous = replace_file(targets[index], model.to_bytes())

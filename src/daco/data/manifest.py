@@ -21,7 +21,7 @@ from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.columns import clip_columns
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.remote import Location, file_sizes, is_url, open_location, parse_location
+from daco.files.remote import Location, is_url, open_location, parse_location, statuses
 from daco.text import name_list, quantity, spreadsheet_safe, suggestion
 
 _NOTHING = ("", "nan", "none", "null", "<na>")  # what spreadsheets and pandas leave in a cell
@@ -72,14 +72,14 @@ def read_manifest(
                 f"{first_row[clip.path]}. Name every clip once.",
                 path=path,
             )
-    sizes = dict(zip(first_row, file_sizes(root, first_row), strict=True))
-    missing = [f"row {first_row[name]} {name!r}" for name, size in sizes.items() if size is None]
+    files = dict(zip(first_row, statuses(root, first_row), strict=True))
+    missing = [f"row {first_row[name]} {name!r}" for name, file in files.items() if file is None]
     if missing:
         raise DataError(
             f"{quantity(missing, 'file')} of {path} not found (paths are relative to its folder): "
             f"{name_list(missing)}."
         )
-    return root, clips, {name: size or 0 for name, size in sizes.items()}
+    return root, clips, {name: file.st_size for name, file in files.items()}
 
 
 def read_texts(path: Location, is_used: Callable[[str], bool] = COLUMNS.__contains__) -> Any:

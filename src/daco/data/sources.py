@@ -131,7 +131,7 @@ class FolderScan(NamedTuple):
     """The files below a folder, by path relative to it, and what was left out."""
 
     files: dict[str, Any]
-    """Status of each recording, as of `os.stat`; of remote ones the number of bytes."""
+    """Status of each recording, as of `os.stat`."""
     closed: list[str]
     broken: list[str]
     misnamed: list[str]
@@ -158,9 +158,9 @@ def scan_folder(root: Location) -> FolderScan:
     """
     scan = FolderScan({}, [], [], [], [])
     if not isinstance(root, Path):
-        for path, size in root.files():
+        for path, found in root.listing().items():
             if not any(_is_hidden(name) for name in path.split("/") if name not in (".", "..")):
-                _add_file(scan, path, size)
+                _add_file(scan, path, found)
         return scan
     entered: set[tuple[int, int]] = set()
     pending = [("", os.fspath(root))]
@@ -220,7 +220,7 @@ def unreadable_note(paths: Sequence[str]) -> list[str]:
 def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
     """List recordings below a folder as {relative path: bytes}, and the oddities."""
     scan = scan_folder(root)
-    sizes = {path: getattr(file, "st_size", file) for path, file in sorted(scan.files.items())}
+    sizes = {path: file.st_size for path, file in sorted(scan.files.items())}
     return sizes, scan.problems()
 
 

@@ -83,11 +83,11 @@ def embed_clips(
 ) -> EmbedReport:
     """Embed all clips and write the table to `out`, in the order of the clip table.
 
-    Finished parts of 256 clips are kept beside `out` in ``<out>.parts`` until the table is
-    written; the same call after an interruption continues from there. Embeddings are computed
-    again if the backbone, its weights, device or precision, the readouts, the channel, the version
-    of daco, or the size or time of a recording changed. Parts of a network whose weights have no
-    hash (a state dict in memory) are never reused.
+    Finished parts of 256 clips are kept in ``<out>.parts`` until the table is written (of a remote
+    `out`, in the user's cache); the same call after an interruption continues from there.
+    Embeddings are computed again if the backbone, its weights, device or precision, the readouts,
+    the channel, the version of daco, or the size or time of a recording changed. Parts of a network
+    whose weights have no hash (a state dict in memory) are never reused.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def embed_clips(
         else:
             file = None if weights is None else str(Path(weights).resolve())
             recipe = Recipe(net.name, file, place, net.precision)
-            items = ((part, (recipe, job, table.root.resolve(), part)) for part in remaining)
+            items = ((part, (recipe, job, table.root.absolute(), part)) for part in remaining)
             for part, content in run(_on_worker, items, engine=engine, gpus=place == "cuda"):
                 if isinstance(content, DacoError):
                     raise content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -148,7 +149,7 @@ def recordings_text(table: ClipTable, known: Sequence[str]) -> str:
 def write_table(
     table: ClipTable,
     known: Sequence[str],
-    folder: Location,
+    folder: Path,
     parts: Sequence[Part],
     out: Location,
     origin: dict[str, str],

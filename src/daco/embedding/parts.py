@@ -9,20 +9,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from daco.data.clips import Clip, ClipTable
-from daco.errors import DacoError, DataError
-from daco.files.atomic import TEMPORARY, LockedError, atomic_write, hold_lock, write_error
-from daco.files.remote import Location, listing_of
+from daco.errors import DataError
+from daco.files.atomic import TEMPORARY, atomic_write, hold_lock, write_error
+from daco.files.download import cache_dir
+from daco.files.hashing import sha256_of_bytes
+from daco.files.remote import Location, statuses
 
 PART_SIZE = 256
 """Clips per part."""
@@ -33,24 +32,8 @@ MISSING = ""
 
 def fingerprints(table: ClipTable) -> list[str]:
     """Size and time of the last change of each recording, without reading it."""
-    if isinstance(table.root, Path):
-        top = os.fspath(table.root)
-        return [_local_fingerprint(os.path.join(top, clip.path)) for clip in table.clips]
-    paths = [clip.path for clip in table.clips]
-    known = listing_of(table.root, paths)
-    return [_fingerprint(known[path]) if path in known else MISSING for path in paths]
-
-
-def _local_fingerprint(path: str) -> str:
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return MISSING
-    return _fingerprint(status) if stat.S_ISREG(status.st_mode) else MISSING
-
-
-def _fingerprint(status: Any) -> str:
-    return f"{status.st_size} {status.st_mtime_ns}"
+    found = statuses(table.root, [clip.path for clip in table])
+    return [MISSING if each is None else f"{each.st_size} {each.st_mtime_ns}" for each in found]
 
 
 @dataclass(frozen=True)
@@ -78,7 +61,7 @@ def plan_parts(table: ClipTable, known: Sequence[str], settings: str) -> list[Pa
     return parts
 
 
-def write_part(path: Location, content: pa.Table) -> None:
+def write_part(path: Path, content: pa.Table) -> None:
     """Write a finished part; after this a kill cannot lose it."""
     with (
         atomic_write(path) as temporary,
@@ -88,51 +71,37 @@ def write_part(path: Location, content: pa.Table) -> None:
         writer.write_table(content)
 
 
-def read_part(path: Location) -> pa.Table:
-    """The content of a finished part; that of a local one stays on disk until it is used."""
-    local = isinstance(path, Path)
-    source = pa.memory_map(str(path)) if local else pa.BufferReader(path.read_bytes())
-    return pa.ipc.open_file(source).read_all()
+def read_part(path: Path) -> pa.Table:
+    """The content of a finished part, which stays on disk until it is used."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 @contextlib.contextmanager
-def part_folder(out: Location) -> Iterator[Location]:
-    """``<out>.parts``, for this process alone where it is local.
+def part_folder(out: Location) -> Iterator[Path]:
+    """``<out>.parts``, for this process alone; of a remote table, a folder in the user's cache.
 
-    The folder stays if it holds finished parts when an error ends the block. Remote folders have
-    no locks, but runs with the same settings write the same parts.
+    The folder stays if it holds finished parts when an error ends the block.
     """
-    folder = out.with_name(out.name + ".parts")
+    if isinstance(out, Path):
+        folder = out.with_name(out.name + ".parts")
+    else:
+        folder = cache_dir() / "parts" / sha256_of_bytes(str(out).encode())[:32]
     with contextlib.ExitStack() as stack:
-        if isinstance(folder, Path):
-            _lock(folder, out, stack)
+        try:
+            folder.mkdir(parents=not isinstance(out, Path), exist_ok=True)
+            stack.enter_context(hold_lock(folder / "run.lock"))
+            for leftover in folder.glob(f".*{TEMPORARY}"):
+                leftover.unlink()
+        except OSError as error:
+            raise write_error(folder, error) from None
+        except DataError:
+            raise DataError(
+                f"{out}: another run is writing it. Wait for it, end it, or choose another --out."
+            ) from None
         try:
             yield folder
         except BaseException:
-            with contextlib.suppress(DacoError):
-                if not any(folder.glob("*.arrow")):
-                    _remove(folder)
+            if not any(folder.glob("*.arrow")):
+                shutil.rmtree(folder, ignore_errors=True)
             raise
-        with contextlib.suppress(DacoError):  # the table is written, which is what counts
-            _remove(folder)
-
-
-def _lock(folder: Path, out: Location, stack: contextlib.ExitStack) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-        stack.enter_context(hold_lock(folder / "run", wait=0))
-        for leftover in folder.glob(f".*{TEMPORARY}"):
-            leftover.unlink()
-    except LockedError:
-        raise DataError(
-            f"{out}: another run is writing it. Wait for it, end it, or choose another --out."
-        ) from None
-    except OSError as error:
-        raise write_error(folder, error) from None
-
-
-def _remove(folder: Location) -> None:
-    if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
-    else:
-        folder.rmtree()

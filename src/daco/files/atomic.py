@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from daco.errors import DataError, DownloadError
+from daco.errors import DataError
 from daco.files.remote import Location
 
 TEMPORARY = ".tmp"  # of unfinished files; a kill may leave one, which is never read
@@ -27,7 +27,7 @@ _HINTS = {
 
 
 @contextlib.contextmanager
-def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Path]:
+def atomic_write(path: Location) -> Iterator[Path]:
     """Yield a temporary path, which replaces `path` when the block ends.
 
     Until then an older file stays as it is. A file that cannot be written raises a `DataError` that
@@ -37,30 +37,23 @@ def atomic_write(path: Location, folder: Location | None = None) -> Iterator[Pat
     ----------
     path : pathlib.Path or RemotePath
         The file, as :func:`daco.files.remote.parse_location` returns it; not a string.
-    folder : pathlib.Path, optional
-        The folder of the temporary file, on the same file system; by default that of `path`, or a
-        local one for a remote file.
 
     Yields
     ------
     pathlib.Path
+        In the folder of `path`; of a remote file, in a local temporary folder.
     """
     if not isinstance(path, Path):
-        local = tempfile.gettempdir()
-        try:
-            with tempfile.TemporaryDirectory(prefix="daco-") as local:
-                yield (file := Path(local) / path.name)
-                path.upload(file)
-        except OSError as error:
-            if error.filename is not None and not str(error.filename).startswith(local):
-                raise
-            raise write_error(Path(tempfile.gettempdir()), error) from None
+        with tempfile.TemporaryDirectory(prefix="daco-") as folder:
+            local = Path(folder) / path.name
+            yield local
+            path.upload(local)
         return
     temporary = None
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        temporary = _new_file(folder or path.parent, path.name)
+        temporary = _new_file(path)
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
@@ -110,38 +103,28 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _new_file(folder: Location, name: str) -> Path:
+def _new_file(target: Path) -> Path:
     """A new empty file with the permissions that the process gives its files.
 
     `tempfile.mkstemp` makes private files, and the umask that says what others may do can only be
     read by setting it, for all threads at once.
     """
-    while True:
-        path = Path(str(folder), f".{name}.{secrets.token_hex(4)}{TEMPORARY}")
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
-            return path
-
-
-class LockedError(DownloadError):
-    """Another process holds a lock for too long."""
+    path = target.with_name(f".{target.name}.{secrets.token_hex(8)}{TEMPORARY}")
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+    return path
 
 
 @contextlib.contextmanager
-def hold_lock(path: Path, wait: float) -> Iterator[None]:
-    """Hold ``<name>.lock``, for which a second process waits up to `wait` seconds.
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold a lock file, or raise a `DataError` where another process holds it.
 
     The empty lock file stays; a process that ends, in whatever way, gives up its lock.
     """
     from filelock import FileLock, Timeout
 
-    lock = path.with_name(path.name + ".lock")
     try:
-        held = FileLock(lock).acquire(timeout=wait, poll_interval=0.1)
+        held = FileLock(path).acquire(timeout=0)
     except Timeout:
-        raise LockedError(
-            f"Another process has been fetching {path.name} for more than {wait:.0f} s. Wait for "
-            f"it or end it; its lock is {lock}."
-        ) from None
+        raise DataError(f"Another process holds the lock {path}.") from None
     with held:
         yield

@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from daco.version import __version__
 WEIGHTS_DIR_VARIABLE = "DACO_WEIGHTS_DIR"
 TIMEOUT = 30.0  # seconds without an answer after which a connection counts as broken
 RETRIES = 3  # after a connection that broke; pooch waits longer each time
+_HEADERS = {"User-Agent": f"daco/{__version__}"}
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes so far and, where known, the bytes in all."""
@@ -45,14 +47,16 @@ class WeightSource:
         return weights_dir() / self.name / self.file_name
 
 
+def cache_dir() -> Path:
+    """The folder for what can be fetched or computed again."""
+    variable = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
+    return Path(os.environ.get(variable) or Path.home() / ".cache") / "daco"
+
+
 def weights_dir() -> Path:
     """Return the folder of checkpoints: ``$DACO_WEIGHTS_DIR``, or a folder in the user's cache."""
     chosen = os.environ.get(WEIGHTS_DIR_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser()
-    variable = "LOCALAPPDATA" if sys.platform == "win32" else "XDG_CACHE_HOME"
-    cache = os.environ.get(variable)
-    return (Path(cache) if cache else Path.home() / ".cache") / "daco" / "weights"
+    return Path(chosen).expanduser() if chosen else cache_dir() / "weights"
 
 
 def download_weights(source: WeightSource, progress: Progress | None = None) -> Path:
@@ -110,42 +114,27 @@ def fetch(
     gets its name once the checksum is right.
     """
     import pooch
-    import requests
 
     host = host_of(url)
     pooch.get_logger().setLevel(logging.WARNING)
-    folder = pooch.create(
+    files = pooch.create(
         path.parent,
         base_url="",
         registry={path.name: checksum},
         urls={path.name: url},
         retry_if_failed=RETRIES,
     )
-    download = pooch.HTTPDownloader(
-        progressbar=False if progress is None else _ProgressBar(progress),
-        headers={"User-Agent": f"daco/{__version__}"},
-        timeout=TIMEOUT,
-    )
+    bar = False if progress is None else _ProgressBar(progress)
+    download = pooch.HTTPDownloader(progressbar=bar, headers=_HEADERS, timeout=TIMEOUT)
     try:
-        return Path(folder.fetch(path.name, downloader=download))
-    except requests.HTTPError as error:
-        status = getattr(error.response, "status_code", "an error")
-        raise DownloadError(
-            f"{host} answered {status} for {path.name}. Check the address {url}, or try later."
-        ) from None
-    except requests.ConnectionError:
-        raise DownloadError(
-            f"Cannot reach {host} for {path.name}: check the network or the proxy setting "
-            f"(HTTPS_PROXY). {advice}".rstrip()
-        ) from None
-    except requests.RequestException as error:
-        raise DownloadError(
-            f"Fetching {path.name} from {host} failed ({error}). Run the same command again."
-        ) from None
+        with _explained(url, advice):
+            return Path(files.fetch(path.name, downloader=download))
     except ValueError as error:  # of pooch, for a wrong checksum
         raise DownloadError(
             f"{path.name} from {host} has the wrong checksum and is not used ({error})."
         ) from None
+    except DownloadError:
+        raise
     except OSError as error:
         raise DownloadError(
             f"Cannot write {path}: {error.strerror or error}. Choose a folder that is writable "
@@ -176,20 +165,34 @@ def fetch_json(url: str, advice: str = "") -> Any:
     """Return the JSON document at an address."""
     import requests
 
-    host = host_of(url)
-    try:
-        answer = requests.get(url, timeout=TIMEOUT, headers={"User-Agent": f"daco/{__version__}"})
+    host_of(url)
+    with _explained(url, advice):
+        answer = requests.get(url, timeout=TIMEOUT, headers=_HEADERS)
         answer.raise_for_status()
         return answer.json()
-    except requests.JSONDecodeError as error:
-        raise DownloadError(f"The answer of {url} is not JSON ({error}).") from None
+
+
+@contextmanager
+def _explained(url: str, advice: str) -> Iterator[None]:
+    """Turn the errors of a connection into a DownloadError that says what to do."""
+    import requests
+
+    host = host_of(url)
+    try:
+        yield
     except requests.HTTPError as error:
         status = getattr(error.response, "status_code", "an error")
-        raise DownloadError(f"{host} answered {status} for {url}.") from None
-    except requests.RequestException:
         raise DownloadError(
-            f"Cannot reach {host}: check the network or the proxy setting (HTTPS_PROXY). "
-            f"{advice}".rstrip()
+            f"{host} answered {status} for {url}. Check the address, or try later."
+        ) from None
+    except requests.ConnectionError:
+        raise DownloadError(
+            f"Cannot reach {host} for {url}: check the network or the proxy setting "
+            f"(HTTPS_PROXY). {advice}".rstrip()
+        ) from None
+    except requests.RequestException as error:
+        raise DownloadError(
+            f"Fetching {url} failed ({error}). Run the same command again."
         ) from None
 
 

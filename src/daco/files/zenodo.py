@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from daco.errors import DownloadError, InputError
 from daco.files.atomic import atomic_write
@@ -74,11 +72,10 @@ class Archive:
         """Whether all files of this archive are there."""
         try:
             receipt = json.loads(self.receipt.read_text(encoding="utf-8"))
-            sizes = [(self.target / path).stat().st_size for path in receipt["files"]]
+            sizes = {path: (self.target / path).stat().st_size for path in receipt["files"]}
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        expected = [*receipt["files"].values()]
-        return bool(receipt["checksum"] == self.checksum and sizes == expected)
+        return bool(receipt == {"checksum": self.checksum, "files": sizes})
 
 
 def list_record(year: int, split: str) -> list[Archive]:
@@ -93,34 +90,31 @@ def list_record(year: int, split: str) -> list[Archive]:
         f"On a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
         "unpacked folders to it.",
     )
-    entries = document.get("files") if isinstance(document, dict) else None
-    if not isinstance(entries, list):
-        raise DownloadError(f"{url} lists no files. The record may be withdrawn or restricted.")
-    archives = [each for entry in entries if (each := _read_entry(entry, split, api, url))]
+    try:
+        archives = [
+            Archive(
+                name=entry["key"],
+                split=split,
+                machine=match[1],
+                revision=int(match[2] or 1),
+                size=int(entry["size"]),
+                checksum=str(entry["checksum"]),
+                # A mirror may serve the record as it was copied.
+                url=str(entry["links"]["self"]).replace(ZENODO_API + "/", f"{api}/", 1),
+            )
+            for entry in document["files"]
+            if (match := _NAMES[split].fullmatch(entry["key"]))
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DownloadError(f"{url} is not a record that daco can read ({error!r}).") from None
     if not archives:
         raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
+    for archive in archives:
+        host_of(archive.url)
+        if not _MD5.fullmatch(archive.checksum):
+            raise DownloadError(f"{url} has no MD5 checksum of {archive.name!r}.")
     archives.sort(key=lambda each: (each.machine.casefold(), each.revision))
     return list({archive.machine: archive for archive in archives}.values())
-
-
-def _read_entry(entry: Any, split: str, api: str, url: str) -> Archive | None:
-    """An archive of the record, or None for a file that is something else."""
-    try:
-        name, size, checksum = str(entry["key"]), int(entry["size"]), str(entry["checksum"])
-        address = str(entry["links"]["self"])
-        host_of(address)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DownloadError(
-            f"{url} has an entry without name, size, checksum or address ({error!r})."
-        ) from error
-    if not _MD5.fullmatch(checksum):
-        raise DownloadError(f"{url} has no MD5 checksum of {name!r}, so it is not fetched.")
-    match = _NAMES[split].fullmatch(name)
-    if match is None:
-        return None
-    if address.startswith(ZENODO_API + "/"):  # a mirror may serve the record as it was copied
-        address = api + address.removeprefix(ZENODO_API)
-    return Archive(name, split, match[1], int(match[2] or 1), size, checksum, address)
 
 
 def plan_dataset(
@@ -201,20 +195,17 @@ def download_dataset(
 
 
 def _unpack(archive: Archive) -> None:
-    """Unpack beside the archive, then move the files to their place and list them."""
+    """Unpack an archive, and list its files when all are there."""
     import pooch
 
-    staging = archive.file.with_suffix(".unpacking")
-    unzip = pooch.Unzip(extract_dir=staging.name)
     try:
-        files = [Path(each) for each in unzip(str(archive.file), "update", None)]
-        sizes = {each.relative_to(staging).as_posix(): each.stat().st_size for each in files}
-        shutil.copytree(staging, archive.target, dirs_exist_ok=True, copy_function=shutil.move)
+        with zipfile.ZipFile(archive.file) as content:
+            files = {each.filename: each.file_size for each in content.infolist()}
+        pooch.Unzip(extract_dir=str(archive.target.absolute()))(str(archive.file), "update", None)
         archive.receipt.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(archive.receipt) as temporary:
-            contents = {"checksum": archive.checksum, "files": sizes}
-            temporary.write_text(json.dumps(contents), encoding="utf-8")
+            sizes = {name: size for name, size in files.items() if not name.endswith("/")}
+            receipt = {"checksum": archive.checksum, "files": sizes}
+            temporary.write_text(json.dumps(receipt), encoding="utf-8")
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise DownloadError(f"{archive.file} cannot be unpacked: {error}.") from None
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
