@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -46,6 +47,10 @@ from daco.monitoring.store import Store
 RULE = "2 of 3"
 PARTS = ("worker", "worker", "broker", "database", "service")
 """What is killed, in a random order; workers twice as often."""
+
+FAILURES = ("lost", "doubled", "unexpected", "wrong_alarms", "alarms_without_message",
+            "messages_left")  # fmt: skip
+"""Figures that must be 0."""
 
 AFTER = 2.0
 """Seconds after a part is back that still count as a kill: what was waiting is answered."""
@@ -201,14 +206,17 @@ class Soak:
                 await asyncio.sleep(min(2.0, 0.2 * sent.attempts))
 
     async def _kill(self) -> None:
-        while True:
+        """Kill parts until the end is near, each at least once: the end waits for that."""
+        for turn in itertools.count():
             for part in self._random.sample(PARTS, len(PARTS)):
                 await asyncio.sleep(self.kill_every * self._random.uniform(0.7, 1.3))
-                if time.monotonic() > self.end_at - 2 * self.kill_every:
+                if turn and time.monotonic() > self.end_at - 2 * self.kill_every:
                     return
                 begin = time.monotonic()
                 await asyncio.to_thread(self._kill_part, part)
                 self.report.windows.append((begin - 0.5, time.monotonic() + AFTER))
+                if turn == 0:
+                    self.end_at = max(self.end_at, time.monotonic() + 2 * self.kill_every)
 
     def _kill_part(self, part: str) -> None:
         if part == "database" and self.server is None:
@@ -318,7 +326,8 @@ def main() -> None:
     parser.add_argument("--kill-every", type=float, default=20.0, help="seconds, on average")
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="postgresql")
     given = vars(parser.parse_args())
-    soak(given.pop("minutes"), **given)
+    figures = soak(given.pop("minutes"), **given).figures()
+    sys.exit(any(figures[name] for name in FAILURES))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,27 @@ def _no_width(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+def pytest_collection_modifyitems(config, items):
+    """Begin with the Ray cluster; keep one test of those of a file that lack the same data.
+
+    The first tests of a worker are not taken over by others: there is one cluster, and it works
+    while the other workers go on. The test that is kept is skipped and says how many it stands for.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
+    lacking = {}
+    for item in items:
+        needed = [mark.args for mark in item.iter_markers("shared")]
+        missing = [parts for parts in needed if not shared_data.path_of(*parts).exists()]
+        if missing:
+            lacking.setdefault((item.path, missing[0]), []).append(item)
+    for (_, parts), group in lacking.items():
+        reason = f"{len(group)} tests: {shared_data.reason(*parts)}"
+        group[0].add_marker(pytest.mark.skip(reason=reason))
+    left_out = {id(item) for group in lacking.values() for item in group[1:]}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+    items[:] = [item for item in items if id(item) not in left_out]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """List tests that lack the same data in one line, wherever they asked for it."""

@@ -100,6 +100,7 @@ def test_uniformity_of_held_out_quantiles(golden, row):
     assert np.mean(gaps) == pytest.approx(machine["uniform_ks"][row], abs=1e-9)
 
 
+@pytest.mark.shared("real", "embeddings")
 @pytest.mark.parametrize("machine", ["fan", "bearing"])
 def test_real_machines(machine):
     """The expected values are of float32 distances: 1e-3, as for the golden machines."""

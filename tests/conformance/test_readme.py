@@ -41,6 +41,7 @@ def test_the_readme_has_the_scores_and_gains_of_the_evidence():
     assert table_rows("README.md", "real-machines:") == short
 
 
+@pytest.mark.shared("real", "embeddings")
 def test_the_table_of_real_machines(result):
     rows = evidence_rows()
     assert len(rows) == 5
@@ -55,6 +56,7 @@ def test_the_table_of_real_machines(result):
         assert printed[:9] == pytest.approx([*wanted, omega[config]], abs=0.0501)
 
 
+@pytest.mark.shared("real", "embeddings")
 def test_the_gains_and_their_intervals_over_clips(result):
     for config, printed in evidence_rows()[1:]:
         gain = clip_bootstrap(result.test_clips, config, "raw-k1")

@@ -25,6 +25,8 @@ from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.experiments.select import select_label_free
 from daco.method.viability import moved_normals, pseudo_scores, viability_veto
 
+pytestmark = pytest.mark.shared("real", "embeddings")
+
 MACHINES = ("bearing", "fan")
 GRID = [config.name for config in daco.paper_grid()]
 ALL_VIEWS = f"{NO_NETWORK}+mn04"

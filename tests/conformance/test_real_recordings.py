@@ -32,6 +32,11 @@ from daco.method.viability import pseudo_scores, viability_veto
 from daco.synthetic.fault_tables import injected
 from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 
+pytestmark = [
+    pytest.mark.shared("real", "audio"),
+    pytest.mark.shared("real", "embeddings"),
+]
+
 MACHINES = ("bearing", "fan")
 RATE = 16_000
 GRID = [config.name for config in daco.paper_grid()]

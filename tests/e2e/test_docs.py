@@ -136,6 +136,7 @@ def test_refreshing_a_page_changes_outputs_and_nothing_else(tmp_path):
 _RATES = re.compile(r"^\| (fan|bearing) \| `(\w+)` \| (.+?) \| (.+?) \| (.+?) \| (.+?) \|$", re.M)
 
 
+@pytest.mark.shared("real", "embeddings")
 @pytest.mark.parametrize("row", range(4))
 def test_the_rates_on_real_machines_are_those_stated(row):
     stated = _RATES.findall((ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8"))

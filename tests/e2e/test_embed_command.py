@@ -104,6 +104,7 @@ def expected(name, file_names):
     return stored[key][[rows[Path(each).stem] for each in file_names]]
 
 
+@pytest.mark.shared("real", "audio")
 def test_real_recordings_with_logmel(real, tmp_path):
     out = tmp_path / "emb.parquet"
     run(real, "--backbone", "logmel", "--out", out)
@@ -130,6 +131,7 @@ def embed_with_mn04(folder, out):
     return EmbeddingTable.read(out)
 
 
+@pytest.mark.shared("real", "audio")
 @pytest.mark.parametrize("rate", [16000, 32000])
 def test_mn04_gives_the_stored_vectors(few, tmp_path, rate):
     """The network asks for the resampler its vectors were made with; soxr would miss by 1e-2."""
@@ -147,6 +149,7 @@ def test_mn04_gives_the_stored_vectors(few, tmp_path, rate):
     np.testing.assert_allclose(table.matrix(), wanted, rtol=0, atol=1e-4)
 
 
+@pytest.mark.shared("real", "audio")
 def test_a_network_and_weight_free_views_in_one_table(few, tmp_path):
     """Every view of the table is the stored one, from one pass over the recordings."""
     pytest.importorskip("torch")

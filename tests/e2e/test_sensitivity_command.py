@@ -111,6 +111,7 @@ def test_a_model_of_own_embeddings_cannot_be_measured(motor, tmp_path):
     assert "embeddings of your own" in str(error)
 
 
+@pytest.mark.shared("real", "audio")
 @pytest.mark.parametrize("backbone", ["logmel", "mn04"])
 def test_on_the_recordings_of_a_real_fan(backbone, tmp_path):
     fan = shared("real", "audio", "fan")

@@ -160,6 +160,7 @@ def places():
     return found | {name: floats[label] for name, label in FLOATS.items()}
 
 
+@pytest.mark.shared("paper.tex")
 def test_every_printed_text_is_in_its_place(places):
     for each in IN_PAPER:
         alone = rf"(?<![\d.]){re.escape(each.printed)}(?!\d|\.\d)"  # 5.2: not in 55.2, not in 5.21
@@ -173,6 +174,7 @@ def cells(latex):
     return [row for row in rows if len(row) > 1]
 
 
+@pytest.mark.shared("paper.tex")
 @pytest.mark.parametrize("table", ["Table I", "Table II", "Table III", "Table IV", "Table V"])
 def test_tables_are_transcribed_cell_by_cell(places, table):
     """All numbers of a table's body, in its order: none left out, none out of place."""
@@ -189,6 +191,7 @@ def test_tables_are_transcribed_cell_by_cell(places, table):
     assert NUMBER.findall(" ".join(ours)) == NUMBER.findall(" ".join(texts))
 
 
+@pytest.mark.shared("paper.tex")
 def test_the_appendix_is_transcribed_cell_by_cell(places):
     systems = ("raw-k1", "conf-soft-m0-k1", "conf-soft-m0-ldnK1")
     columns = [f"{s}.{q}" for s in systems for q in ("auc_source", "auc_target", "pauc")]
@@ -211,6 +214,7 @@ NO_RESULTS = {
 }
 
 
+@pytest.mark.shared("paper.tex")
 @pytest.mark.parametrize("place", [p for p in PLACES if p.startswith(("Abs", "Sec", "Fig"))])
 def test_no_decimal_number_of_the_text_is_left_out(places, place):
     text = re.sub(r"\\includegraphics\[.*?\]", "", places[place])

@@ -16,7 +16,7 @@ import importlib.util
 
 import numpy as np
 import pytest
-from shared_data import ROOT, shared
+from shared_data import ROOT
 
 pytestmark = pytest.mark.statistical
 
@@ -118,6 +118,7 @@ class TestSiblings:
         assert sessions == pytest.approx(RATE, abs=0.05)
 
 
+@pytest.mark.shared("real", "embeddings")
 @pytest.mark.parametrize("count", [4, 5], ids=["four views", "with mn04"])
 def test_real_machines_once_calibrated_realise_the_rate_and_find_faults(count):
     """A fan and a bearing, 50 healthy and 50 faulty test clips a domain, 25 of them calibrate.
@@ -125,7 +126,6 @@ def test_real_machines_once_calibrated_realise_the_rate_and_find_faults(count):
     Measured: .09 / .09 and 52 %, .08 / .14 and 35 %; with a network's view 55 and 37 %. Fitted to
     their training clips alone they realise up to .94: the test clips are of another session.
     """
-    shared("real", "embeddings")
     views = list(alarm.VIEWS)[:count]
     outcomes = [alarm.judge_real(machine, views, draws=40) for machine in ("fan", "bearing")]
     *rates, faults = np.array([outcome.calibrated for outcome in outcomes]).T

@@ -512,6 +512,7 @@ def test_a_written_manifest_reads_back(
     assert read_clips(path).clips == clips
 
 
+@pytest.mark.shared("real", "audio")
 @pytest.mark.parametrize("name", ["clips.csv", "clips.parquet"])
 def test_a_real_table_survives_a_manifest_elsewhere(tmp_path, name):
     table = read_clips(shared("real", "audio"), year=2023)

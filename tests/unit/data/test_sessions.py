@@ -262,6 +262,7 @@ def test_a_finished_table_without_sessions_is_still_recognised(tmp_path):
     assert "session" not in pq.read_schema(tmp_path / "e.parquet").names
 
 
+@pytest.mark.shared("real", "embeddings")
 @pytest.mark.parametrize(
     ("machine", "rule", "counts"),
     [

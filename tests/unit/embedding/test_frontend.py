@@ -39,6 +39,7 @@ def write(path, wave, rate=RATE, **options):
     return path
 
 
+@pytest.mark.shared("real", "audio")
 def test_vectors_are_those_of_daco_embed(tmp_path, listener):
     """Real recordings, and copies at another rate, in stereo and in other formats."""
     folder = tmp_path / "fan"
@@ -182,6 +183,7 @@ class TestReasons:
         hammer[::8000] = 0.999
         assert self.heard(listener, tmp_path, hammer).reasons == ()
 
+    @pytest.mark.shared("real", "audio")
     def test_no_real_recording_is_called_clipped_or_silent(self):
         for path in sorted(shared("real", "audio").glob("*/*/*.flac"))[::9]:
             wave, _ = soundfile.read(path, dtype="float32")

@@ -48,15 +48,18 @@ def share_named(machine, names, level_db):
     return np.mean(named)
 
 
+@pytest.mark.shared("real", "audio")
 def test_real_recordings_with_a_change_as_loud_as_the_machine(machine):
     # 9 of 10 over many draws (benchmarks/findings.py); here 24 draws a machine.
     assert share_named(machine, CHANGES, 0) >= 0.83
 
 
+@pytest.mark.shared("real", "audio")
 def test_real_recordings_with_a_change_of_half_the_loudness(machine):
     assert share_named(machine, ADDED, -6) >= 0.6
 
 
+@pytest.mark.shared("real", "audio")
 def test_few_healthy_recordings_have_a_finding(machine):
     profile, test = machine
     # Another session than the profile's: 1 in 20 is the aim, 2 of 10 a chance of 9 %.

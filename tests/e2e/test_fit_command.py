@@ -1,0 +1,296 @@
+"""``daco fit`` and ``daco inspect`` as a plant engineer types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from command_line import refused, run, said
+from drill import FAULTY, NORMALS, hum
+from shared_data import shared
+
+from daco.detector.model import MachineModel
+from daco.detector.modelfile import SCHEMA
+from daco.errors import DataError, ModelError, WeightsError
+from daco.files.hashing import sha256_of_file
+
+VIEWS = "mod+mod60+env+cep"
+MN04 = ("real", "mn04_as_mAP_432.pt")
+
+
+def fitted(source, out, *options):
+    """The model that a command makes, and what it prints."""
+    text = " ".join(run("fit", source, "--out", out, *options).output.split())
+    return MachineModel.load(out), text
+
+
+def test_several_machines_give_several_files_and_a_table_for_each(drill, tmp_path):
+    for machine in ("fan", "motor"):
+        shutil.copytree(drill[0], tmp_path / "plant" / machine)
+    out = tmp_path / "models"
+    result = run("fit", tmp_path / "plant", "--out", f"{out}/", "--false-alarm-rate", 0.2)
+    assert "Read as 2 machines" in result.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["fan.daco", "motor.daco"]
+    for name in ("fan", "motor"):
+        model = MachineModel.load(out / f"{name}.daco")
+        assert (model.machine, model.domain_sizes) == (name, NORMALS)
+        assert model.frontend.seconds == 0.5
+        assert model.provenance["source"] == "plant"
+    text = " ".join(result.stdout.split())
+    assert text.count("that 1 in 5 healthy recordings is called anomalous") == 2
+    assert text.count("false alarms on new recordings") == 2
+    for jargon in ("onfiguration", "domain", "threshold", "sha256", "view", "conf-soft"):
+        assert jargon not in text
+    refused("fit", tmp_path / "plant", "--out", tmp_path / "one.daco")  # the name of one file
+    run("fit", drill[0], "--out", f"{tmp_path / 'new'}/")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["drill.daco"]
+
+
+def test_by_default_scores_are_blended_over_all_weight_free_views(drill, tmp_path):
+    model, text = fitted(drill[0], tmp_path / "m.daco", "--verbose")
+    assert model.config == "blend"
+    assert model.views.names == ("mod", "mod60", "env", "cep")
+    assert "The view mod finds the most similar normal." in text
+    assert f"readout {VIEWS}; 984 values" in said("inspect", tmp_path / "m.daco", "--verbose")
+    clip = hum(tmp_path / "faulty.wav", **FAULTY)
+    verdict = json.loads(run("score", tmp_path / "m.daco", clip, "--json").stdout)
+    assert verdict["anomalous"]
+    assert any(each.startswith("views: rhythm up to 15 Hz: ") for each in verdict["reasons"])
+    assert verdict["views"].keys() == set(model.views.names)
+    assert np.mean([*verdict["views"].values()]) == pytest.approx(verdict["score"])
+    assert fitted(drill[0], tmp_path / "one.daco", "--readout", "env")[0].readout == "env"
+
+
+def test_it_ends_with_what_would_be_noticed(drill, tmp_path):
+    _, text = fitted(drill[0], tmp_path / "m.daco")
+    assert "faults in 6 recordings, levels relative to the recording: - impacts: " in text
+    assert "tones: " in text
+    assert "off: caught from " in text
+
+
+def test_embeddings_do_instead_of_recordings(drill, tmp_path):
+    table = tmp_path / "e.parquet"
+    run("embed", drill[0], "--out", table, "--readout", VIEWS)
+    second, text = fitted(table, tmp_path / "m.daco", "--false-alarm-rate", 0.2)
+    assert "can measure which faults the model catches only in recordings" in text
+    first = MachineModel.load(drill[1])
+    np.testing.assert_array_equal(first.embeddings, second.embeddings)
+    assert first.thresholds == second.thresholds
+    assert first.ranges == second.ranges
+    assert (first.ranges["clips"], first.ranges["sample_rates"]) == (26, [16000])
+    for model in (first, second):
+        held = zip(model.clip_names, model.clip_sha256, strict=True)
+        assert all(sha256_of_file(drill[0] / name) == sha256 for name, sha256 in held)
+
+
+def test_a_model_of_own_embeddings_scores_them_and_no_recordings(drill, tmp_path):
+    X = np.random.default_rng(0).normal(size=(30, 5))
+    np.savez(tmp_path / "own.npz", embedding=X, domain=["a"] * 20 + ["b"] * 10)
+    own, _ = fitted(tmp_path / "own.npz", tmp_path / "own.daco", "--config", "raw-k2")
+    assert (own.frontend, own.config) == (None, "raw-k2")
+    assert "named by the user" in said("inspect", tmp_path / "own.daco", "--verbose")
+    assert "embeddings of your own" in str(refused("score", tmp_path / "own.daco", drill[0]))
+    lines = run("score", tmp_path / "own.daco", tmp_path / "own.npz", "--csv").stdout.splitlines()
+    assert len(lines) == 31
+
+
+def test_a_small_bank_says_what_the_blend_leaves_out(drill, tmp_path):
+    for clip in sorted((drill[0] / "day").iterdir())[:6]:
+        (tmp_path / "few").mkdir(exist_ok=True)
+        shutil.copy(clip, tmp_path / "few")
+    _, text = fitted(tmp_path / "few", tmp_path / "m.daco", "--verbose")
+    assert "too few normals for ldn-ratio-K16 of the blend" in text
+    described = json.loads(run("inspect", tmp_path / "m.daco", "--json").stdout)
+    assert described["left_out_of_blend"] == ["ldn-ratio-K16"]
+
+
+def test_hidden_siblings_are_an_option(drill, tmp_path):
+    none, three = (
+        fitted(drill[0], tmp_path / f"{number}.daco", "--siblings", number)[0]
+        for number in ("0", "3")
+    )
+    assert (none.siblings, three.siblings) == (0, 3)
+    assert three.reference_scores.mean() > none.reference_scores.mean()
+
+
+def test_a_rate_that_the_clips_do_not_support_is_warned_about(drill, tmp_path):
+    _, text = fitted(drill[0], tmp_path / "m.daco", "--false-alarm-rate", 0.05)
+    assert f"0.05 is below {1 / 11:.3g}, the smallest that 10 clips of night can support" in text
+    assert "Calibrate with at least 19 new normals of night." in text
+    assert "16 clips of day" in text
+
+
+def test_the_same_command_gives_the_same_bytes(drill, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1767323045")
+    for name in ("a.daco", "b.daco"):
+        fitted(drill[0], tmp_path / name)
+    assert (tmp_path / "a.daco").read_bytes() == (tmp_path / "b.daco").read_bytes()
+
+
+def test_a_replaced_model_is_kept_and_comes_back(drill, model, tmp_path):
+    before = model.read_bytes()
+    _, text = fitted(drill[0], model, "--false-alarm-rate", 0.1)
+    assert "drill.daco.previous" in text
+    assert (tmp_path / "drill.daco.previous").read_bytes() == before != model.read_bytes()
+    run("update", model, "--undo")
+    assert model.read_bytes() == before
+
+
+def test_a_broken_recording_stops_or_is_left_out(drill, tmp_path):
+    root = shutil.copytree(drill[0], tmp_path / "drill")
+    (root / "day" / "day03.wav").write_bytes(b"RIFFnothing")
+    out = tmp_path / "m.daco"
+    assert "day03.wav" in str(refused("fit", root, "--out", out, "--on-error", "fail"))
+    assert not out.exists()
+    assert "day03.wav" in run("fit", root, "--out", out, code=4).stdout
+    assert len(MachineModel.load(out)) == 25
+
+
+@pytest.mark.parametrize(
+    ("options", "token"),
+    [
+        (("--config", "conf-soft-k1"), "Did you mean"),
+        (("--false-alarm-rate", "0"), "false_alarm_rate"),
+        (("--backbone", "beatz"), "Did you mean 'beats'"),
+        (("--channel", "left"), "channel"),
+        (("--readout", "cls"), "readout"),
+        (("--siblings", "few"), "'siblings'"),
+        (("--out", "nowhere/m.daco"), "not a folder"),
+    ],
+)
+def test_mistakes_are_said_before_any_work(drill, tmp_path, monkeypatch, options, token):
+    monkeypatch.chdir(tmp_path)
+    assert token in str(refused("fit", drill[0], "--out", "m.daco", *options))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_model_is_not_replaced(drill, tmp_path):
+    thesis = tmp_path / "thesis.daco"
+    thesis.write_text("years of work")
+    assert isinstance(refused("fit", drill[0], "--out", thesis), DataError)
+    assert thesis.read_text() == "years of work"
+
+
+def test_a_model_is_described_in_words_and_as_json(drill, tmp_path):
+    _, path = drill
+    model = MachineModel.load(path)
+    text = said("inspect", path, "--verbose")
+    low, high = model.ranges["limits"]["level"]
+    for words in (
+        "drill.daco",
+        "logmel (no weights), 16,000 Hz, fp32",
+        "clips of 0.5 s",
+        "The false-alarm rate 0.2 is estimated from the training recordings only",
+        f"level {low:g} to {high:g} dB of full scale",
+        model.sha256,
+    ):
+        assert words in text
+    found = json.loads(run("inspect", path, "--json").stdout)
+    night = found["domains"]["night"]
+    assert (night["normals"], night["clips"], night["kind"]) == (10, 10, "training")
+    assert night["threshold"] == model.thresholds["night"]
+    assert night["smallest_rate"] == 1 / 11
+    expected = {
+        "sha256": model.sha256,
+        "schema": SCHEMA,
+        "basis": model.basis_sentence,
+        "bytes": path.stat().st_size,
+        "ranges": model.ranges,
+        "left_out_of_blend": [],
+    }
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_choice_is_told_with_its_criterion(drill, tmp_path):
+    out = tmp_path / "m.daco"
+    fitted(drill[0], out, "--config", "choose", "--readout", "mod")
+    assert "of 100 resamples" in said("inspect", out, "--verbose")
+    selection = json.loads(run("inspect", out, "--json").stdout)["provenance"]["selection"]
+    assert len(selection["criterion"]) == 9
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_maps_are_drawn(drill, tmp_path, suffix):
+    run("inspect", drill[1], "--picture", tmp_path / f"maps.{suffix}")
+    assert (tmp_path / f"maps.{suffix}").stat().st_size > 10_000
+
+
+def test_what_cannot_be_inspected_is_refused(drill, tmp_path):
+    wrong = ("inspect", drill[1], "--picture", tmp_path / "maps.gif")
+    assert "a picture is .svg or .png" in str(refused(*wrong))
+    (tmp_path / "x.daco").write_bytes(b"hello world, hello")
+    for path in (tmp_path / "x.daco", tmp_path):
+        assert isinstance(refused("inspect", path), ModelError)
+
+
+# Real recordings and a network with weights
+
+
+@pytest.mark.shared("real", "audio")
+@pytest.mark.parametrize(("machine", "auc"), [("fan", 0.82), ("bearing", 0.52)])
+def test_anomalies_of_real_machines_rank_higher(tmp_path, machine, auc):
+    """Of 100 pairs of an anomaly and a normal; 50 normals tell little about the bearing."""
+    root, out = shared("real", "audio") / machine, tmp_path / "m.daco"
+    model, text = fitted(root, out, "--config", "choose", "--readout", "mod")
+    assert "warning" not in text
+    assert model.domain_sizes == {"source": 40, "target": 10}
+    assert all("_train_" in clip for clip in model.clip_names)  # never a test clip
+    lines = run("score", out, root / "test", "--json").stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    assert len(found) == 20
+    anomalous = np.array(["anomaly" in each["name"] for each in found])
+    scores = np.array([each["score"] for each in found])
+    above = scores[anomalous][:, None] > scores[~anomalous]
+    assert above.mean() == pytest.approx(auc, abs=0.021)
+
+
+@pytest.mark.shared(*MN04)
+def test_a_network_with_weights(tmp_path):
+    """On a few clips of a real machine, through a manifest."""
+    weights, real = shared(*MN04), shared("real", "audio", "fan", "train")
+    train = sorted(real.glob("*.flac"))
+    chosen = [p for p in train if "source" in p.name][:4]
+    chosen += [p for p in train if "target" in p.name][:3]
+    rows = [(os.path.relpath(p, tmp_path), p.name.split("_")[2]) for p in chosen]
+    manifest = "path,domain,machine\n" + "".join(f"{p},{d},fan\n" for p, d in rows)
+    (tmp_path / "clips.csv").write_text(manifest)
+    options = ("--backbone", "mn04", "--weights", weights)
+    model, _ = fitted(tmp_path / "clips.csv", tmp_path / "m.daco", *options)
+    assert model.frontend.backbone == "mn04"
+    assert model.frontend.weights_sha256.startswith("899a8c62")
+    assert model.views.names == ("mn04", "mod", "mod60", "env", "cep")
+    score = ("score", tmp_path / "m.daco", chosen[0])
+    verdict = json.loads(run(*score, "--json", "--weights", weights).stdout)
+    assert verdict["nearest"].endswith(chosen[0].name)
+    assert verdict["nearest_distance"] == pytest.approx(0, abs=1e-6)
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / weights.name).write_bytes(content)
+    error = refused(*score, "--weights", tmp_path / weights.name)
+    assert isinstance(error, WeightsError)
+
+
+@pytest.mark.shared(*MN04)
+def test_views_of_several_networks_keep_the_order_of_the_model(tmp_path):
+    """Recordings and a table with its views in another order update a model alike."""
+    weights = ("--weights", shared(*MN04))
+    train = sorted(shared("real", "audio", "fan", "train").glob("*.flac"))
+    networks = ("--backbone", "mn04", "--backbone", "logmel", "--readout", "mn04+mod", *weights)
+    for folder, clips in (("first", train[:5]), ("more", train[5:8])):
+        (tmp_path / folder).mkdir()
+        for number, clip in enumerate(clips):
+            shutil.copy(clip, tmp_path / folder / f"{folder}{number}.flac")
+        run("embed", tmp_path / folder, "--out", tmp_path / f"{folder}.parquet", *networks)
+    updated = []
+    for source in ("more", "more.parquet"):
+        path = tmp_path / f"of_{source}.daco"
+        model, _ = fitted(tmp_path / "first.parquet", path, "--readout", "mod+mn04")
+        options = ("--domain", model.domains[0], "--keep-suspicious")
+        options += weights if source == "more" else ()
+        run("update", path, tmp_path / source, *options)
+        updated.append(MachineModel.load(path))
+    assert updated[0].views.names == updated[1].views.names == ("mod", "mn04")
+    np.testing.assert_allclose(updated[0].embeddings, updated[1].embeddings, atol=1e-5)

@@ -1,0 +1,248 @@
+"""``daco update`` and ``daco calibrate`` as a plant engineer types them."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import soundfile
+from command_line import refused, run, said
+from drill import NORMALS, RATE, hum, scaled, write_normals
+from shared_data import shared
+
+from daco.detector.model import MachineModel
+from daco.errors import DataError, InputError
+from daco.files.hashing import sha256_of_file
+
+NIGHT = ("--domain", "night")
+KEEP = "--keep-suspicious"
+
+
+def printed(*arguments):
+    """All that a command says, in one line."""
+    return " ".join(run(*arguments).output.split())
+
+
+def new_recordings(folder, day, night, first=100):
+    return write_normals(folder, {"day": day, "night": night}, first)
+
+
+def kinds(model):
+    return {name: each["kind"] for name, each in MachineModel.load(model).basis.items()}
+
+
+class TestUpdate:
+    def test_more_normals_of_a_domain(self, model, tmp_path):
+        before = MachineModel.load(model)
+        new = new_recordings(tmp_path / "new", 0, 6) / "night"
+        text = said("update", model, new, *NIGHT, KEEP, "--verbose")
+        after = MachineModel.load(model)
+        assert after.domain_sizes == {"day": 16, "night": 16}
+        assert "Added 6 recordings. There are now 32." in text
+        assert f"{before.thresholds['night']:.4g} -> {after.thresholds['night']:.4g}" in text
+        (update,) = after.provenance["updates"]
+        assert (update["clips"], update["domain"], update["source"]) == (6, "night", "night")
+        assert after.provenance["created"] == before.provenance["created"]
+        assert after.false_alarm_rate == before.false_alarm_rate
+        assert after.clip_sha256[-1] == sha256_of_file(sorted(new.iterdir())[-1])
+        assert "6 clips of night" in said("inspect", model)
+
+    def test_louder_normals_must_be_insisted_on_and_widen_the_ranges(self, model, tmp_path):
+        before = MachineModel.load(model).ranges
+        for index in range(6):
+            clip = hum(tmp_path / "x" / f"{index}.wav", 320, 400 + index)
+            scaled(tmp_path / "loud" / clip.name, clip, 3)
+        command = ("update", model, tmp_path / "loud", *NIGHT)
+        error = str(refused(*command))
+        assert "6 of 6 normals of night are suspicious" in error
+        assert "range: " in error
+        run(*command, KEEP)
+        after = MachineModel.load(model).ranges
+        assert after["clips"] == before["clips"] + 6
+        for name, (low, high) in before["limits"].items():
+            assert after["limits"][name][0] <= low
+            assert after["limits"][name][1] >= high
+        assert after["limits"]["level"][1] > before["limits"]["level"][1] + 5
+
+    def test_copies_are_added_once_and_names_stay_unique(self, model, tmp_path):
+        path = hum(tmp_path / "new" / "night" / "night00.wav", 320, 400)
+        shutil.copy(path, path.with_name("copy.wav"))
+        run("update", model, tmp_path / "new", *NIGHT, KEEP)
+        names = MachineModel.load(model).clip_names
+        assert len(set(names)) == len(names) == 27
+        content = model.read_bytes()
+        text = printed("update", model, tmp_path / "new", *NIGHT)
+        assert "Left out 2 copies" in text
+        assert "There is nothing to add." in text
+        assert model.read_bytes() == content
+
+    def test_a_near_copy_is_pointed_out(self, model, drill, tmp_path):
+        wave, _ = soundfile.read(drill[0] / "night" / "night02.wav")
+        noise = np.random.default_rng(0).normal(0, 1e-3, len(wave))
+        soundfile.write(tmp_path / "again.wav", wave + noise, RATE)
+        text = printed("update", model, tmp_path / "again.wav", *NIGHT)
+        assert "again.wav may be a copy of night/night02.wav" in text
+
+    def test_anomalies_are_named_and_need_to_be_insisted_on(self, model, tmp_path):
+        new = new_recordings(tmp_path / "new", 0, 2) / "night"
+        for index in range(3):
+            hum(new / f"faulty{index}.wav", 1500, 200 + index, modulation=1.0)
+        content = model.read_bytes()
+        error = refused("update", model, new, *NIGHT)
+        assert isinstance(error, DataError)
+        assert "faulty0.wav" in str(error)
+        assert KEEP in str(error)
+        assert model.read_bytes() == content
+        run("update", model, new, *NIGHT, KEEP)
+        assert len(MachineModel.load(model)) == 31
+        assert MachineModel.load(model).provenance["updates"][0]["forced"] is True
+
+    def test_a_new_domain_is_said_to_be_one(self, model, tmp_path):
+        for index in range(4):
+            hum(tmp_path / "winter" / f"w{index}.wav", 90, index)
+        out = tmp_path / "more.daco"
+        options = ("--domain", "winter", "--out", out)
+        text = printed("update", model, tmp_path / "winter", *options)
+        assert "winter is a new domain beside day, night" in text
+        assert MachineModel.load(out).domains == ("day", "night", "winter")
+        assert MachineModel.load(model).domains == ("day", "night")  # --out leaves it alone
+
+    def test_of_a_source_with_domains_one_is_taken(self, model, tmp_path):
+        new = new_recordings(tmp_path / "new", 2, 2)
+        text = printed("update", model, new, *NIGHT, KEEP)
+        assert "Left out 2 clips of other domains than night" in text
+        assert MachineModel.load(model).domain_sizes == {"day": 16, "night": 12}
+        assert "none of them is 'dusk'" in str(refused("update", model, new, "--domain", "dusk"))
+
+
+class TestCalibrate:
+    def test_new_recordings_decide_and_stay_outside_the_bank(self, model, tmp_path):
+        before = MachineModel.load(model)
+        text = said("calibrate", model, new_recordings(tmp_path / "new", 12, 9))
+        after = MachineModel.load(model)
+        assert after.clip_names == before.clip_names
+        assert kinds(model) == {"day": "new", "night": "new"}
+        assert after.reference.sizes == {"day": 12, "night": 9}
+        expected = after.bank.examine(after.new_embeddings, after.config).scores
+        np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
+        assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
+        assert "warning" not in text
+        assert "from 21 new recordings of" in said("inspect", model)
+        scored = run("score", model, tmp_path / "new", "--json").stdout
+        assert '"basis": "from 21 new recordings of' in scored
+
+    def test_the_folder_of_one_domain_leaves_the_other_as_it_was(self, model, tmp_path):
+        before = MachineModel.load(model)
+        new = new_recordings(tmp_path / "new", 0, 9) / "night"
+        text = said("calibrate", model, new, KEEP)  # by the name of the folder
+        assert "Calibrated with 9 new recordings: 9 of night." in text
+        after = MachineModel.load(model)
+        assert after.reference.kinds == {"day": "training", "night": "new"}
+        assert "for day from the training recordings only" in after.basis_sentence
+        np.testing.assert_allclose(
+            after.reference_scores[after.reference_domains == 0],
+            before.reference_scores[before.reference_domains == 0],
+        )
+        again = new_recordings(tmp_path / "again", 0, 5, first=300) / "night"
+        run("calibrate", model, again, *NIGHT)
+        assert MachineModel.load(model).reference.sizes["night"] == 5
+
+    @pytest.mark.parametrize("count", [2, 12])
+    def test_many_recordings_unlike_the_normals_are_a_warning(self, model, tmp_path, count):
+        """Two are too few: of a healthy machine, both may be anomalous."""
+        for index in range(count):
+            hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, modulation=12.0)
+        text = said("calibrate", model, tmp_path / "other", "--domain", "day")
+        assert f"With the old alarm limit, {count} of them were anomalous." in text
+        assert ("Check that they are recordings of this machine" in text) == (count == 12)
+
+    def test_clips_of_no_named_domain_count_where_they_fit_best(self, model, tmp_path):
+        for index in range(10):
+            hum(tmp_path / "new" / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
+        text = said("calibrate", model, tmp_path / "new")
+        assert "5 of day and 5 of night, each assigned to the condition that it fits best" in text
+
+    def test_what_cannot_be_used_is_said(self, model, drill, tmp_path):
+        new = new_recordings(tmp_path / "new", 3, 3)
+        error = refused("calibrate", model, new, "--domain", "nigth")
+        assert isinstance(error, InputError)
+        assert "Did you mean 'night'?" in str(error)
+        assert "Give the domain of the new clips" in str(refused("update", model, new))
+        for command in (("calibrate",), ("update", "--domain", "day")):
+            error = refused(*command, model, new, "--out", tmp_path / "nowhere" / "a.daco")
+            assert "nowhere is not a folder" in str(error)
+        error = refused("calibrate", model, drill[0])
+        assert isinstance(error, DataError)
+        assert "already has all of these clips" in str(error)
+
+    def test_a_copy_counts_once(self, model, drill, tmp_path):
+        new = new_recordings(tmp_path / "new", 6, 6)
+        shutil.copy(new / "day" / "day100.wav", new / "day" / "again.wav")
+        shutil.copy(drill[0] / "day" / "day00.wav", new / "day")
+        assert "Left out 2 copies" in printed("calibrate", model, new)
+        assert MachineModel.load(model).reference.sizes == {"day": 6, "night": 6}
+
+    def test_other_levels_than_the_normals_need_to_be_insisted_on(self, model, tmp_path):
+        """Else a machine that is off would set what counts as anomalous, without a word."""
+        new = new_recordings(tmp_path / "new", 6, 6)
+        for path in new.rglob("*.wav"):
+            scaled(path, path, 0.03)
+        error = refused("calibrate", model, new)
+        assert isinstance(error, DataError)
+        assert "off: level" in str(error)
+        run("calibrate", model, new, KEEP)
+        assert "off" not in run("score", model, min(new.rglob("*.wav"))).stdout
+
+    @pytest.mark.shared("real", "audio")
+    def test_real_recordings_of_another_session(self, tmp_path):
+        """Five new normals of each domain are too few for a rate of 0.1, and it says so."""
+        audio, model, new = shared("real", "audio"), tmp_path / "fan.daco", tmp_path / "new"
+        run("fit", audio / "fan", "--out", model)
+        new.mkdir()
+        for path in (audio / "fan" / "test").glob("*normal*"):
+            shutil.copy(path, new)
+        text = printed("calibrate", model, new)
+        assert "5 of source and 5 of target" in text
+        assert "is below 0.167" in text
+        assert MachineModel.load(model).reference.sizes == {"source": 5, "target": 5}
+
+
+class TestUpdateOfACalibratedModel:
+    def test_a_clip_that_becomes_a_normal_no_longer_calibrates(self, model, tmp_path):
+        """It has distance 0 to itself: as a reference it would make everything anomalous."""
+        new = new_recordings(tmp_path / "new", 12, 9)
+        run("calibrate", model, new)
+        text = printed("update", model, new / "day", "--domain", "day", KEEP)
+        assert "12 clips of the last calibration became part of the normals" in text
+        assert kinds(model) == {"day": "training", "night": "new"}
+
+    def test_a_later_update_keeps_the_calibration_and_scores_it_again(self, model, tmp_path):
+        run("calibrate", model, new_recordings(tmp_path / "new", 12, 9))
+        before = MachineModel.load(model)
+        more = new_recordings(tmp_path / "more", 4, 0, first=700) / "day"
+        run("update", model, more, "--domain", "day", KEEP)
+        after = MachineModel.load(model)
+        assert after.domain_sizes == NORMALS | {"day": 20}
+        assert after.reference.kinds == before.reference.kinds
+        assert after.basis["day"]["when"] == before.basis["day"]["when"]
+        expected = after.bank.examine(after.new_embeddings, after.config).scores
+        np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
+
+    def test_a_new_session_serves_bank_and_threshold_by_turns(self, model, tmp_path):
+        new = new_recordings(tmp_path / "new", 0, 12) / "night"
+        run("update", model, new, *NIGHT, KEEP, "--and-calibrate")
+        after = MachineModel.load(model)
+        assert after.domain_sizes == {"day": 16, "night": 22}
+        assert after.reference.kinds == {"day": "training", "night": "sessions"}
+        assert len({name for name in after.sessions if name}) == 2
+        # What a clip of one half scores where its half is hidden from the bank.
+        night = after.reference_scores[after.reference_domains == 1]
+        expected = after.bank.examine_normals(after.config, sessions=after.sessions).scores
+        np.testing.assert_allclose(night, expected[-12:], atol=1e-9)
+        assert "each judged without its half of them" in after.basis_sentence
+
+    def test_one_clip_cannot_be_halved(self, model, tmp_path):
+        new = new_recordings(tmp_path / "new", 1, 0) / "day"
+        options = ("--domain", "day", "--and-calibrate", KEEP)
+        assert "at least two clips" in str(refused("update", model, new, *options))
