@@ -11,7 +11,7 @@ import time
 import httpx
 import pytest
 from postgres import postgres_server
-from service_process import PATIENCE, ServiceProcess, normal, wait_until
+from service_process import PATIENCE, ServiceProcess, faulty, normal, wait_until
 from stores import BACKENDS, new_url
 
 from daco.monitoring.service import schemas
@@ -74,6 +74,43 @@ def test_kill_9_under_load_loses_no_answer_and_doubles_none(tmp_path, backend):
         assert clip["id"] > max(rows)
         history = service.get("/v1/machines/press/history", params={"limit": 1000}).json()
         assert [each["id"] for each in history["clips"]] == sorted({*rows, clip["id"]})[::-1][:1000]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_two_services_on_one_database_store_each_key_once_and_see_the_same(tmp_path, backend):
+    """Both get the same recordings at once; ids, changes and the one alarm are common."""
+    database, machines = new_url(backend, tmp_path), {"press": {"alarm": "2 of 3"}}
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    one = ServiceProcess(tmp_path / "one", machines, service={"database": database})
+    two = ServiceProcess(tmp_path / "two", machines, service={"database": database})
+    answers: dict[str, list[int]] = {f"clip-{number}": [] for number in range(12)}
+
+    def send(service: ServiceProcess, keys: list[str]) -> None:
+        with service.client(headers={"Content-Type": "audio/wav"}) as client:
+            for key in keys:
+                sound = faulty(int(key.partition("-")[2]))
+                headers = {"Idempotency-Key": key}
+                found = client.post("/v1/machines/press/score", content=sound, headers=headers)
+                answers[key].append(found.json()["clip"]["id"])
+
+    with one, two:
+        order = list(answers)
+        given = [(one, order), (two, order[::-1]), (two, order)]
+        threads = [threading.Thread(target=send, args=each) for each in given]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seen = [service.get("/v1/changes", params={"after": 0}).json() for service in (one, two)]
+        conflict = {"Idempotency-Key": "clip-3"}
+        with one.client(headers={"Content-Type": "audio/wav", **conflict}) as client:
+            other = client.post("/v1/machines/press/score", content=normal())
+        assert other.status_code == 409
+    assert all(len(ids) == 3 and len(set(ids)) == 1 for ids in answers.values())
+    assert sorted(stored(database)) == sorted(ids[0] for ids in answers.values())
+    assert seen[0]["clips"] == seen[1]["clips"]
+    assert [(alarm["kind"], alarm["n_clips"]) for alarm in seen[0]["alarms"]] == [("fault", 12)]
 
 
 def test_a_signal_to_end_lets_work_in_progress_end(tmp_path):

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from daco.commands.console import Output, new_table
 from daco.commands.options import argument, flag, option
-from daco.errors import InputError
 from daco.text import quantity
 
 
@@ -28,18 +27,13 @@ def history(
     The monitor deletes old recordings on its own. It refuses to delete most of them at once, since
     a wrong clock would have the same effect. If that is what you want, --prune does it.
     """
-    from sqlalchemy.engine import make_url
-
     from daco.monitoring.config import PlantConfig
     from daco.monitoring.store import Store, retention
 
     console = Output()
     config = PlantConfig.load(plant)
     if restore is not None:
-        url = make_url(config.service.database)
-        if url.get_backend_name() != "sqlite" or not url.database:
-            raise InputError("A PostgreSQL database is restored with psql.")
-        retention.restore(restore, Path(url.database))
+        retention.restore(restore, config.service.database)
         console.write(f"Restored from {restore}.", wrap=False)
     with Store.open(config.service.database, create=False) as store:
         if backup is not None:

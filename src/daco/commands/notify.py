@@ -63,23 +63,22 @@ def _show_outbox(console: Output, config: PlantConfig, resend: bool) -> None:
     from daco.monitoring.notify.deliver import connect
     from daco.monitoring.store import Store
 
-    receivers = connect(config)
-    if not receivers:
+    labels = {each.name: each.label for each in connect(config)}
+    if not labels:
         console.write(f"Here {_NOBODY}")
         return
-    with Store.open(config.service.database, create=False) as store:
-        pending, refused = store.outbox.pending(), store.outbox.refused(1000)
+    with Store.open(config.service.database) as store:
+        pending, refused = store.outbox.pending(), store.outbox.pending(refused=True)
         table = new_table(["receiver"], ["waiting", "refused"], pad_edge=False)
-        for each in receivers:
-            own = sum(message.receiver == each.name for message in refused)
-            table.add_row(each.label, str(pending.get(each.name, 0)), str(own))
+        for name, label in labels.items():
+            table.add_row(label, str(pending.get(name, 0)), str(refused.get(name, 0)))
         console.print(table)
-        labels = {each.name: each.label for each in receivers}
-        for message in refused[:20]:
+        messages = store.outbox.refused(10_000)
+        for message in messages[:20]:
             when = f"{message.created_at.astimezone():%Y-%m-%d %H:%M}"
             label = labels.get(message.receiver, message.receiver)
             console.write(f"{when} {message.kind}: {label} {message.last_error}", wrap=False)
         if resend:
-            for message in refused:
+            for message in messages:
                 store.outbox.resend(message.id)
-            console.write(f"{quantity(refused, 'message')} will be sent again by daco serve.")
+            console.write(f"{quantity(messages, 'message')} will be sent again by daco serve.")

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ByteSize, Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from daco.errors import InputError
 from daco.monitoring.addresses import masked
@@ -108,7 +113,15 @@ class PlantConfig(BaseSettings):
         """
         file, origin, tables = _read(path)
         base = (path if path.is_dir() else path.parent).absolute() if path else Path.cwd()
-        environment = _with_names(EnvSettingsSource(cls)(), tables)
+        try:
+            environment = _with_names(EnvSettingsSource(cls)(), tables)
+        except SettingsError as error:
+            table = re.search(r'field "(\w+)"', str(error))
+            name = f"DACO_{table[1].upper() if table else ''}"
+            raise InputError(
+                f"A variable {name}... of the environment cannot be read. Lists and tables are "
+                'JSON there, such as ["json://host"].'
+            ) from None
         layers = {
             origin: _absolute(tables, base),
             "environment": _absolute(environment, base),

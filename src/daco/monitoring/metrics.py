@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,14 +21,18 @@ _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0, 30.0)
 
 
-class MachineGauges:
-    """Collects the status of every machine when somebody asks."""
+class PlantCollector:
+    """Collects the status of every machine and of the outbox when somebody asks."""
 
     def __init__(self, plant: Plant) -> None:
         self._plant = plant
 
+    def describe(self) -> list[Metric]:
+        """Nothing: it is registered before the database can be read."""
+        return []
+
     def collect(self) -> Iterator[Metric]:
-        """The gauges of all machines, and the messages that wait."""
+        """The gauges of all machines, and the messages that wait or were refused."""
 
         def family(name: str, words: str, *labels: str) -> GaugeMetricFamily:
             return GaugeMetricFamily(f"daco_machine_{name}", words, labels=["machine", *labels])
@@ -40,7 +43,6 @@ class MachineGauges:
         age = family("last_recording_age_seconds", "Seconds since the last recording.")
         alarms = family("open_alarms", "Alarms whose cause has not cleared.")
         service = family("out_of_service", "1 while the machine is out of service.")
-        now = time.time()
         for each in self._plant.status()[:MOST_MACHINES]:
             state.add_metric([each.id, each.state], 1)
             limit.add_metric([each.id], each.limit)
@@ -48,21 +50,16 @@ class MachineGauges:
             service.add_metric([each.id], each.out_of_service)
             if each.oddness is not None:
                 oddness.add_metric([each.id], each.oddness)
-            if each.last_at is not None:
-                age.add_metric([each.id], max(0.0, now - each.last_at.timestamp()))
+            if each.age is not None:
+                age.add_metric([each.id], max(0.0, each.age))
         yield from (state, oddness, limit, age, alarms, service)
-        outbox = self._plant.store.outbox
-        waiting = GaugeMetricFamily(
-            "daco_messages_waiting", "Messages that wait for a receiver.", labels=["receiver"]
-        )
-        for name, n in outbox.pending().items():
-            waiting.add_metric([name], n)
-        yield waiting
-        yield GaugeMetricFamily(
-            "daco_messages_refused",
-            "Messages that were refused and set aside.",
-            value=len(outbox.refused()),
-        )
+        for name, words in (("waiting", "that wait"), ("refused", "that were refused")):
+            words = f"Messages {words}, by receiver."
+            messages = GaugeMetricFamily(f"daco_messages_{name}", words, labels=["receiver"])
+            counts = self._plant.store.outbox.pending(refused=name == "refused")
+            for receiver, number in counts.items():
+                messages.add_metric([receiver], number)
+            yield messages
 
 
 class Metrics:
@@ -70,11 +67,9 @@ class Metrics:
 
     def __init__(self, plant: Plant) -> None:
         self.registry = registry = CollectorRegistry()
+        labels = ["method", "route", "status"]
         self.requests = Counter(
-            "daco_http_requests",
-            "Requests by route and status.",
-            ["method", "route", "status"],
-            registry=registry,
+            "daco_http_requests", "Requests by route and status.", labels, registry=registry
         )
         self.latency = Histogram(
             "daco_http_request_seconds",
@@ -92,8 +87,7 @@ class Metrics:
         self.add_gauge("daco_worker_restarts", "Workers replaced.", lambda: judge.restarts)
         if (kept := plant.recordings) is not None:
             self.add_gauge("daco_kept_audio_bytes", "Bytes of kept recordings.", lambda: kept.bytes)
-        # Registered without a first collection: the database may be away at the start.
-        registry.register(_Quiet(MachineGauges(plant)))
+        registry.register(PlantCollector(plant))
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
 
@@ -111,18 +105,3 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics in Prometheus' format."""
         return generate_latest(self.registry)
-
-
-class _Quiet:
-    """A collector that says nothing when it is registered."""
-
-    def __init__(self, inner: MachineGauges) -> None:
-        self._inner = inner
-
-    def describe(self) -> list[Metric]:
-        """Nothing: names are known when it is collected."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """What the other collector has."""
-        return self._inner.collect()

@@ -77,7 +77,14 @@ class Recordings:
             head = data[:_HEADER] if isinstance(data, bytes) else _head(data)
         except OSError as error:
             raise DataError(f"{data!s}: cannot be kept ({error.strerror}).") from None
+        if size > self._most:
+            raise DataError(f"It has {size:,} bytes, more than audio_size for all recordings.")
         self.evict(size)
+        if self.bytes + size > self._most:
+            raise DataError(
+                "audio_size is full of recordings of alarms that are open or that nobody has "
+                "acknowledged. Acknowledge old alarms, or raise audio_size in daco.toml."
+            )
         if self._free() < size + self._reserve:
             raise DataError(f"{self.folder}: the disk is full, so recordings are not kept.")
         name = f"{sha256}{suffix_of_content(head) or '.mp3'}"
@@ -99,17 +106,16 @@ class Recordings:
         """The path of a kept recording; None where it is not kept."""
         with self._lock:
             kept = self._files.get(sha256 or "")
-        return None if kept is None else self.folder / kept[0][:2] / kept[0]
+        path = None if kept is None else self.folder / kept[0][:2] / kept[0]
+        return path if path is not None and path.is_file() else None
 
     def remove(self, sha256: str) -> None:
         """Remove a recording."""
-        path = self.find(sha256)
-        if path is None:
-            return
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
         with self._lock:
-            self.bytes -= self._files.pop(sha256, ("", 0))[1]
+            name, size = self._files.pop(sha256, ("", 0))
+            self.bytes -= size
+        if name:
+            (self.folder / name[:2] / name).unlink(missing_ok=True)
 
     def evict(self, more: int) -> int:
         """Remove the oldest recordings until there is space for `more` bytes; return how many."""
@@ -132,8 +138,8 @@ class Recordings:
         gone = set(names) - is_stored(names)
         for sha256 in gone:
             path = self.find(sha256)
-            # A recording is kept a moment before its clip can be read by all.
-            if path is not None and _age(path) > _ABANDONED:
+            # One whose clip is being stored by another process is young.
+            if path is None or _age(path) > _ABANDONED:
                 self.remove(sha256)
         return len(gone)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from daco.detector.ranges import ANOMALOUS, NORMAL
 from daco.monitoring.alarms import DACO, KINDS, NO_RECORDINGS
-from daco.monitoring.store import MachineSummary
+from daco.monitoring.store.records import MachineSummary
 
 if TYPE_CHECKING:
     from daco.monitoring.engine import Plant
@@ -35,15 +36,14 @@ class MachineStatus:
 
 def machine_status(plant: Plant) -> list[MachineStatus]:
     """Return the state of every machine."""
-    store = plant.store
-    heard = {each.machine: each for each in store.machines_summary()}
-    open_alarms: dict[str | None, list[str]] = {}
-    for alarm in store.alarms(open_only=True, limit=10_000):
-        open_alarms.setdefault(alarm.machine, []).append(alarm.kind)
+    heard = {each.machine: each for each in plant.store.machines_summary()}
+    open_alarms = defaultdict(list)
+    for alarm in plant.store.alarms(open_only=True, limit=10_000):
+        open_alarms[alarm.machine].append(alarm.kind)
     now, found = datetime.now(UTC), []
     for machine in plant.config.machine.values():
         known = heard.get(machine.id) or MachineSummary(machine.id, 0, 0, 0, None, None, None)
-        kinds, last = open_alarms.get(machine.id, []), known.last
+        kinds, last = open_alarms[machine.id], known.last
         is_judged = last is not None and last.state in (NORMAL, ANOMALOUS)
         expected, limit = machine.expect_every, plant.limits.of(machine.id)
         found.append(

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daco.errors import DacoError
 from daco.monitoring.alarms import DACO, NO_RECORDINGS
@@ -102,20 +102,24 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._stop.wait(TICK):
-            self.tick()
+            try:
+                self.tick()
+            except Exception:  # whatever fails, it looks again
+                log.exception("The watchdog failed.")
 
     def tick(self) -> None:
         """Look at everything once."""
+        store = self._plant.store
         try:
-            self._plant.store.check()
-            heard = {each.machine: each for each in self._plant.store.machines_summary()}
+            store.check()
+            heard = {each.machine: each for each in store.machines_summary()}
             for machine in self._plant.config.machine.values():
-                self._look_at(machine, heard.get(machine.id))
-            self._look_at_disk()
+                self._guard(f"watchdog {machine.id}", self._look_at, machine, heard.get(machine.id))
+            self._guard("watchdog disk", self._look_at_disk)
             if self._clock() - self._pruned_at >= PRUNE_SECONDS:
                 self._pruned_at = self._clock()
-                self._prune()
-            self._plant.store.return_from_shelf()
+                self._guard("watchdog retention", self._prune)
+            store.return_from_shelf()
             self._synchronise()
             if self._store_problem is not None:
                 log.info("The database can be used again.")
@@ -129,8 +133,19 @@ class Watchdog:
             if self._clock() - self._failing_since >= PATIENCE and not self._told:
                 self._told = True
                 self._plant.notifier.tell_now(f"No recording can be stored: {error}")
-        except Exception:
-            log.exception("The watchdog failed.")
+
+    def _guard(self, cause: str, look: Callable[..., None], *values: Any) -> None:
+        """Call a function whose failure is an alarm, and does not keep the others from looking."""
+        problem = None
+        try:
+            look(*values)
+        except StoreError:
+            raise
+        except Exception as error:
+            problem = f"A part of daco fails ({cause}: {type(error).__name__}). See its log."
+            if problem not in self.problems(None):
+                log.exception("%s", problem)
+        self.report(None, cause, problem)
 
     def _look_at(self, machine: MachineConfig, heard: MachineSummary | None) -> None:
         self._plant.models.get(machine.id)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from daco.errors import InputError
 from daco.monitoring.alarms import (
+    KINDS,
+    STATES,
     AlarmRule,
     AlarmState,
     Decision,
     Extension,
     Opening,
     Recovery,
+    add_up,
     advance,
+    counts_for,
+    kind_of,
+    state_of,
 )
+from daco.monitoring.evidence import Evidence
+from daco.monitoring.evidence import advance as advance_evidence
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
 
 rules = st.builds(
     lambda n, k, recovery, never: AlarmRule(min(k, n), n, recovery, never),
@@ -87,3 +101,108 @@ def test_a_written_rule_reads_back(rule):
 def test_a_rule_that_makes_no_sense_is_refused(text):
     with pytest.raises(InputError, match="alarm rule"):
         AlarmRule.parse(text)
+
+
+def test_a_rule_and_its_recovery_have_bounds():
+    assert AlarmRule(1000, 1000, 1000).normals_to_clear == 1000
+    assert AlarmRule(1, 1, 1).memory == 0
+    for k, n, recovery in [(0, 5, None), (6, 5, None), (1, 1001, None), (3, 5, 0), (3, 5, 1001)]:
+        with pytest.raises(InputError):
+            AlarmRule(k, n, recovery)
+    usual = AlarmRule()
+    assert (usual.k, usual.n, usual.normals_to_clear, usual.never, str(usual)) == (
+        3,
+        5,
+        5,
+        False,
+        "3 of 5",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("3/5", AlarmRule(3, 5)),
+        (" 2 OF 3 ", AlarmRule(2, 3)),
+        ("Every", AlarmRule(1, 1)),
+        ("off", AlarmRule(1, 1, never=True)),
+        ("1 a day", AlarmRule(stated=(1, "day"))),
+        ("12 an year", AlarmRule(stated=(12, "year"))),
+    ],
+)
+def test_rules_are_read_as_people_write_them(text, expected):
+    assert AlarmRule.parse(text) == expected
+    assert AlarmRule.parse(text, recovery=7) == replace(expected, recovery=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("1 a day", 24), ("2 a week", 84), ("1 a month", 730.5), ("1 a year", 8766), ("3 a day", 8)],
+)
+def test_a_stated_rate_is_a_time_between_false_alarms(text, hours):
+    rule = AlarmRule.parse(text)
+    assert (rule.interval, rule.adds_up, str(rule)) == (timedelta(hours=hours), True, text)
+    with pytest.raises(InputError, match="3 of 5"):
+        _ = AlarmRule(3, 5).interval
+
+
+def test_words_are_those_of_the_database_and_of_messages():
+    assert KINDS == (
+        "fault",
+        "out of range",
+        "off",
+        "recorder fault",
+        "no recordings",
+        "daco",
+        "trend",
+    )
+    assert STATES == ("active", "acknowledged", "shelved", "cleared")
+
+
+def test_clips_raise_alarms_of_the_kind_of_their_state():
+    states = ("normal", "anomalous", "off", "out of range", "recorder fault")
+    assert [kind_of(state) for state in states] == [None, "fault", *states[2:]]
+    for kind in ("fault", "trend"):  # only clips that could be judged count
+        assert [counts_for(kind, state) for state in states] == [True, True, False, False, False]
+    assert all(counts_for("off", state) for state in states)
+
+
+@pytest.mark.parametrize(
+    ("cleared", "acknowledged", "shelved", "state"),
+    [
+        (None, None, None, "active"),
+        (None, NOW, None, "acknowledged"),
+        (None, None, NOW + SECOND, "shelved"),
+        (None, NOW, NOW + SECOND, "shelved"),
+        (None, None, NOW, "active"),
+        (None, NOW, NOW - SECOND, "acknowledged"),
+        (NOW, NOW, NOW + SECOND, "cleared"),
+        (NOW, None, None, "cleared"),
+    ],
+)
+def test_states_follow_from_what_happened(cleared, acknowledged, shelved, state):
+    assert state_of(NOW, cleared, acknowledged, shelved) == state
+
+
+@given(st.lists(st.floats(0, 1), max_size=80), st.floats(0.5, 5))
+def test_evidence_opens_at_its_limit_extends_while_it_grows_and_clears_at_zero(p_values, limit):
+    evidence, is_open = Evidence(), False
+    for clip, p_value in enumerate(p_values):
+        before, (evidence, event) = evidence, add_up(limit, evidence, is_open, clip, p_value)
+        plain = advance_evidence(before, p_value)
+        if not is_open:
+            assert evidence == plain
+            assert event == (Opening(clip, ()) if plain.value >= limit else None)
+            is_open = event is not None
+        elif plain.value == 0:
+            assert (evidence, event) == (plain, Recovery(clip))
+            is_open = False
+        else:
+            assert event == (Extension(clip) if plain.value > before.value else None)
+            assert evidence == replace(plain, value=min(plain.value, limit))
+
+
+def test_an_alarm_opens_when_the_evidence_is_exactly_its_limit():
+    limit = advance_evidence(Evidence(), 0.01).value
+    assert add_up(limit, Evidence(), False, 3, 0.01)[1] == Opening(3, ())
+    assert add_up(limit + 1e-9, Evidence(), False, 3, 0.01)[1] is None

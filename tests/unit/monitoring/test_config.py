@@ -136,6 +136,13 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     assert str(caught.value).count("Did you mean") == 2
 
 
+@pytest.mark.parametrize("value", ["json://host", "[1,", "{}"])
+def test_a_variable_of_the_environment_that_is_no_list_is_named(tmp_path, monkeypatch, value):
+    monkeypatch.setenv("DACO_NOTIFY__URLS", value)
+    with pytest.raises(InputError, match=r"NOTIFY|\[notify\] urls"):
+        load(tmp_path, EXAMPLE)
+
+
 def test_a_missing_file_says_how_to_make_one(tmp_path):
     for path in (tmp_path, tmp_path / "daco.toml"):
         with pytest.raises(InputError, match="daco start"):

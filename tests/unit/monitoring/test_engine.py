@@ -258,6 +258,30 @@ def test_people_are_told_that_the_database_fails_without_the_database(tmp_path, 
         assert plant.watchdog.problems(None) == []
 
 
+def test_a_look_that_fails_at_one_machine_is_an_alarm_and_the_others_are_looked_at(
+    tmp_path, monkeypatch
+):
+    machines = {"fan": "", "press": 'expect_every = "10 min"'}
+    with running(build(tmp_path, machines), start=False) as plant:
+        clock = iter(range(0, 10**9, 3600))
+        dog = plant.watchdog = watchdogs.Watchdog(plant, lambda: float(next(clock)))
+        look = dog._look_at
+
+        def failing(machine, heard):
+            if machine.id == "fan":
+                raise KeyError("basis")
+            look(machine, heard)
+
+        monkeypatch.setattr(dog, "_look_at", failing)
+        dog.tick()
+        dog.tick()
+        assert ("press", "no recordings", "active") in kinds(plant)
+        assert "fan: KeyError" in dog.problems(None)[0]
+        monkeypatch.setattr(dog, "_look_at", look)
+        dog.tick()
+        assert dog.problems(None) == []
+
+
 def test_a_folder_that_is_gone_is_an_alarm_of_daco(tmp_path):
     with running(build(tmp_path, {"press": FOLDER}), start=False) as plant:
         (tmp_path / "inbox/press").rename(tmp_path / "away")
@@ -281,6 +305,21 @@ def test_evidence_of_unfinished_alarms_is_not_evicted(tmp_path):
         assert all(plant.audio(clip) for clip in evidence)
         assert [plant.audio(clip) is not None for clip in others].count(True) == 3
         assert plant.recordings.bytes <= 200_000
+
+
+def test_a_recording_that_does_not_fit_evicts_no_other(tmp_path):
+    protected = set()
+    recordings = Recordings(tmp_path, 1000, lambda: protected, reserve=0)
+    recordings.keep("aa" * 32, b"a" * 400)
+    with pytest.raises(Exception, match="audio_size"):
+        recordings.keep("bb" * 32, b"b" * 1001)
+    recordings.keep("cc" * 32, b"c" * 600)
+    protected |= {"aa" * 32, "cc" * 32}
+    with pytest.raises(Exception, match="Acknowledge"):
+        recordings.keep("dd" * 32, b"d" * 10)
+    assert recordings.bytes == 1000
+    recordings.find("cc" * 32).unlink()  # by somebody else
+    assert recordings.find("cc" * 32) is None
 
 
 def test_recordings_leave_space_for_the_database_and_half_files_are_removed(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
 import pytest
@@ -165,6 +165,13 @@ def test_a_problem_is_one_alarm_until_it_is_over(store):
     assert store.alarm(first).is_open
 
 
+def test_a_machine_out_of_service_sends_no_message_about_missing_recordings_or_their_end(store):
+    store.people.set_out_of_service("press", True, KIM)
+    store.raise_alarm("press", "daco", "model", "The model cannot be read.")
+    assert store.clear_alarm("press", "daco", "model") is not None
+    assert store.outbox.pending() == {}
+
+
 # --- people --------------------------------------------------------------------------------------
 
 
@@ -273,6 +280,14 @@ def test_changes_are_complete_however_they_are_paged(store):
     assert store.changes(number) == store.changes()
 
 
+def test_days_and_hours_begin_in_utc_whatever_the_zone_of_a_recording(store):
+    india = timezone(timedelta(hours=5, minutes=30))
+    add(store, recorded_at=datetime(2026, 3, 1, 1, 15, tzinfo=india))
+    (day,), (hour,) = store.trend("press", "day"), store.trend("press", "hour")
+    assert day.start == datetime(2026, 2, 28, tzinfo=UTC)
+    assert hour.start == datetime(2026, 2, 28, 19, tzinfo=UTC)
+
+
 def test_trends_add_up_by_hours_and_days_of_recording(store):
     hours = [0, 0, 1, 25]
     for row, hour in enumerate(hours):
@@ -304,6 +319,7 @@ def test_alarms_go_first_and_a_refused_message_blocks_nothing(store):
     assert second.kind == "clip.scored"
     outbox.discard(second.id)
     assert outbox.pending() == {"mail": 6, "hook": 8}
+    assert outbox.pending(refused=True) == {"mail": 1}
     (refused,) = outbox.refused()
     assert (refused.key, refused.last_error) == (first.key, "410 Gone")
     outbox.resend(refused.id)

@@ -228,6 +228,17 @@ def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url):
         assert store.outbox.pending() == {"mail": 1, "hook": 1}  # the clip of today
 
 
+def test_keys_of_uploads_are_forgotten_with_their_clips_and_files_stay_known(url):
+    with opened(url, receivers=()) as store:
+        for row in range(6):
+            add(store, at=START + 10 * row * DAY, source_key=f"upload:{row}", audio_sha256="aa")
+        add(store, at=START, source_key="in/a.wav", audio_sha256="aa", stamp="1:1:1")
+        prune(store.database, lambda machine: 30 * DAY, now=START + 51 * DAY)
+        keys = [f"upload:{row}" for row in range(6)]
+        known = {source.source_key for source in store.sources("press", [*keys, "in/a.wav"])}
+        assert known == {"upload:3", "upload:4", "upload:5", "in/a.wav"}
+
+
 def test_a_clock_that_jumped_removes_nothing(url):
     with opened(url, receivers=()) as store:
         many = [new_clip(at=START + row * DAY / 200) for row in range(1100)]
@@ -265,12 +276,20 @@ def test_a_backup_of_a_database_in_use_can_be_restored(tmp_path):
         with pytest.raises(InputError, match="exists"):
             backup(store.database, copy)
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    restore(copy, tmp_path / "daco.db")
+    restore(copy, f"sqlite:///{tmp_path}/daco.db")
     with opened(f"sqlite:///{tmp_path}/daco.db") as store:
         assert store.machines_summary()[0].clips == 3
+    (tmp_path / "daco.db").write_bytes(b"damaged" * 1000)
+    restore(copy, f"sqlite:///{tmp_path}/daco.db")
+    with opened(f"sqlite:///{tmp_path}/daco.db") as store:
+        assert store.machines_summary()[0].clips == 3
+        with pytest.raises(StoreError, match="could not be written"):
+            backup(store.database, tmp_path / "nowhere" / "backup.db")
+    with pytest.raises(StoreError, match="not a backup"):
+        restore(tmp_path / "missing", f"sqlite:///{tmp_path}/daco.db")
     (tmp_path / "other").write_bytes(b"RIFF" * 1000)
     with pytest.raises(StoreError, match="not a backup"):
-        restore(tmp_path / "other", tmp_path / "daco.db")
+        restore(tmp_path / "other", f"sqlite:///{tmp_path}/daco.db")
 
 
 # --- places --------------------------------------------------------------------------------------

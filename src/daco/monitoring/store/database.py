@@ -142,14 +142,7 @@ class Database:
 
 def open_database(url: str, *, create: bool = True) -> Database:
     """Connect to the database of a URL and create its tables; without `create` they must exist."""
-    try:
-        parsed = make_url(url)
-    except exc.ArgumentError:
-        raise InputError(
-            "A database is given as a URL, such as sqlite:///daco.db or "
-            "postgresql://USER@HOST/NAME."  # the given text may hold a password
-        ) from None
-    database = _connect(parsed, create)
+    database = _connect(parse_url(url), create)
     try:
         with database.translate_errors(opening=True):
             with database.reading() as connection:
@@ -163,6 +156,17 @@ def open_database(url: str, *, create: bool = True) -> Database:
         database.engine.dispose()
         raise
     return database
+
+
+def parse_url(url: str) -> URL:
+    """Parse the URL of a database; an `InputError` does not repeat it, for its password."""
+    try:
+        return make_url(url)
+    except exc.ArgumentError:
+        raise InputError(
+            "A database is given as a URL, such as sqlite:///daco.db or "
+            "postgresql://USER@HOST/NAME."
+        ) from None
 
 
 def _connect(url: URL, create: bool) -> Database:

@@ -136,9 +136,10 @@ class Outbox:
         with self.database.writing() as connection:
             connection.execute(delete(outbox).where(outbox.c.id == message))
 
-    def pending(self) -> dict[str, int]:
-        """Messages that are still to be delivered, by receiver."""
-        query = select(outbox.c.receiver, func.count()).where(outbox.c.refused_at.is_(None))
+    def pending(self, *, refused: bool = False) -> dict[str, int]:
+        """Count the messages that are still to be delivered, or were refused, by receiver."""
+        own = outbox.c.refused_at.is_not(None) if refused else outbox.c.refused_at.is_(None)
+        query = select(outbox.c.receiver, func.count()).where(own)
         with self.database.reading() as connection:
             rows = connection.execute(query.group_by(outbox.c.receiver))
             return {row[0]: row[1] for row in rows}

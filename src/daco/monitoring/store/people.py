@@ -50,13 +50,14 @@ class People:
 
     def shelve(self, alarm_id: int, until: datetime, who: Person, comment: str = "") -> StoredAlarm:
         """Put an open alarm aside until a time; it comes back then if its cause lasts."""
+        check_text("comment", comment, TEXT)
         if until <= datetime.now(UTC):
             raise InputError("An alarm is shelved until a time in the future.")
         with self._alarm(alarm_id) as (change, alarm):
             if not alarm.is_open:
                 raise InputError(f"Alarm {alarm_id} has cleared and cannot be shelved.")
             detail = f"until {until:%Y-%m-%d %H:%M}. {comment}".strip()
-            _record(change.connection, who, "shelve", alarm.machine, alarm_id, detail)
+            _record(change.connection, who, "shelve", alarm.machine, alarm_id, detail[:TEXT])
             change.update(alarms, alarm_id, shelved_until=until)
             return _read_alarm(change, alarm_id)
 

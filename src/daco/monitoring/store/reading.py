@@ -70,18 +70,9 @@ class Reader:
     ) -> list[StoredClip]:
         """Return a page of a machine's clips, the last received one first.
 
-        Parameters
-        ----------
-        machine : str
-        limit : int
-            Clips of the page, at most 10,000.
-        before : int, optional
-            Only smaller ids; the last id of a page is the `before` of the next.
-        after : int, optional
-            The first `limit` clips with larger ids.
-        since, until : datetime, optional
-            Only clips of that time (recorded, or received where that is not known), the last
-            recorded one first.
+        The last id of a page is the `before` of the next; with `after` it is the first `limit`
+        clips with larger ids. `since` and `until` are times of recording, or of arrival where that
+        is not known; with them the last recorded clip is the first.
         """
         query = CLIPS.where(clips.c.machine_id == id_of(machine)).limit(_page(limit))
         if before is not None:

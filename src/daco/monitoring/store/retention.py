@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, case, delete, exists, func, select
 
 from daco.errors import InputError
-from daco.monitoring.store.database import Database, chunks
+from daco.monitoring.store.database import Database, chunks, parse_url
 from daco.monitoring.store.reading import UNFINISHED, id_of
 from daco.monitoring.store.records import AHEAD, StoreError
 from daco.monitoring.store.schema import (
@@ -39,6 +39,7 @@ HOURS_KEPT = timedelta(days=400)
 FEWEST = 1000
 """Clips of a machine up to which any share may be removed at once."""
 
+_HAS_CLIP = exists().where(clips.c.id == sources.c.clip_id)
 _STEP = 5_000  # rows removed in one transaction, so that other writers wait for milliseconds only
 
 
@@ -58,18 +59,10 @@ def prune(
     now: datetime | None = None,
     force: bool = False,
 ) -> Removal:
-    """Remove what is older than it is kept.
+    """Remove what is older than `keep` says of its machine.
 
-    Parameters
-    ----------
-    database : Database
-    keep : callable
-        Returns how long the clips of a machine are kept.
-    now : datetime, optional
-        The present time by default.
-    force : bool
-        Remove most of a history, too. Otherwise that is refused, since a clock that is wrong
-        would have the same effect.
+    To remove most of a history is refused without `force`, since a clock that is wrong would have
+    the same effect.
     """
     now = now or datetime.now(UTC)
     with database.reading() as connection:
@@ -84,6 +77,7 @@ def prune(
             continue
         n_alarms += _remove_alarms(database, number, oldest)
         n_clips += _remove_clips(database, number, oldest)
+        _remove_keys(database, number, oldest)
     if not problems:
         _remove_the_rest(database, now - max((keep(name) for _, name in rows), default=JUMP), now)
     return Removal(n_clips, n_alarms, tuple(problems))
@@ -142,6 +136,19 @@ def _remove_clips(database: Database, machine: int, oldest: datetime) -> int:
     return removed
 
 
+def _remove_keys(database: Database, machine: int, oldest: datetime) -> None:
+    """Forget the keys of uploads whose clips were removed; those of files have a stamp."""
+    gone = sources.c.machine_id == machine, sources.c.stamp.is_(None), sources.c.seen_at < oldest
+    old = select(sources.c.source_key).where(*gone, ~_HAS_CLIP).limit(_STEP)
+    size = _STEP
+    while size == _STEP:
+        with database.writing() as connection:
+            keys = list(connection.scalars(old))
+            for some in chunks(keys):
+                connection.execute(delete(sources).where(*gone, sources.c.source_key.in_(some)))
+        size = len(keys)
+
+
 def _remove_the_rest(database: Database, oldest: datetime, now: datetime) -> None:
     old_hours = trends.c.period == "hour", trends.c.start < now - HOURS_KEPT
     with database.writing() as connection:
@@ -161,7 +168,7 @@ def forget_sources(
     unused = (
         sources.c.machine_id == id_of(machine),
         func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
-        ~exists().where(clips.c.id == sources.c.clip_id),
+        ~_HAS_CLIP,
     )
     forgotten, last, size = 0, "", _STEP
     while size == _STEP:
@@ -218,14 +225,17 @@ def backup(database: Database, path: Path) -> None:
         raise StoreError(f"{path}: the copy could not be written ({error}).") from None
 
 
-def restore(path: Path, database_file: Path) -> None:
+def restore(path: Path, url: str) -> None:
     """Put a copy in the place of an SQLite database that no process uses."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        raise InputError("A PostgreSQL database is restored with psql.")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as old:
             query = "SELECT value FROM daco_schema WHERE name = 'version'"
             if old.execute(query).fetchone() != (VERSION,):
                 raise StoreError(f"{path}: a backup of another version of daco.")
-            _overwrite(old, database_file)
+            _overwrite(old, Path(parsed.database))
     except sqlite3.Error as error:
         raise StoreError(f"{path}: not a backup of daco ({error}).") from None
 

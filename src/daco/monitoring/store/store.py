@@ -167,22 +167,10 @@ class Store(Reader):
     def raise_alarm(
         self, machine: str | None, kind: str = DACO, cause: str = "", detail: str = ""
     ) -> int:
-        """Open an alarm that is not about clips, unless there is an open one of this cause.
+        """Open an alarm that is not about clips, and return its id; None means daco as a whole.
 
-        Parameters
-        ----------
-        machine : str or None
-            None for one about daco as a whole.
-        kind : str
-        cause : str
-            A short name: there is one open alarm of a machine, kind and cause.
-        detail : str
-            The sentence that people read; a changed one is updated.
-
-        Returns
-        -------
-        int
-            The id of the alarm.
+        There is one open alarm of a machine, kind and cause, a short name. `detail` is the sentence
+        that people read; a changed one is updated.
         """
         check_text("detail", detail, TEXT)
         query = _open_alarm(machine, kind, cause)
@@ -195,13 +183,12 @@ class Store(Reader):
             if row is not None:
                 change.update(alarms, row.id, detail=detail, last_at=now)
                 return int(row.id)
-            whose = None if machine is None else change.machine(machine)
-            values = {"machine_id": whose and whose.id, "kind": kind, "cause": cause, "rule": ""}
+            whose = None if machine is None else change.machine(machine).id
+            values = {"machine_id": whose, "kind": kind, "cause": cause, "rule": ""}
             values |= {"detail": detail, "opened_at": now, "last_at": now}
             new = insert(alarms).values(changed=change.number, **values).returning(alarms.c.id)
             number = int(change.connection.execute(new).scalar_one())
-            if whose is None or whose.out_of_service_since is None:
-                self._post(change, ALARM_OPENED, number, now)
+            self._post(change, ALARM_OPENED, number, now)
             return number
 
     def clear_alarm(self, machine: str | None, kind: str = DACO, cause: str = "") -> int | None:
@@ -234,6 +221,9 @@ class Store(Reader):
 
     def _post(self, change: Change, event: str, number: int, now: datetime) -> None:
         (alarm,) = read_alarms(change.connection, ALARMS.where(alarms.c.id == number))
+        machine = None if alarm.machine is None else change.machine(alarm.machine)
+        if machine is not None and machine.out_of_service_since is not None:
+            return
         data = {"machine": alarm.machine, "alarm": alarm.to_dict()}
         post(change.connection, self.receivers, event, now, data)
 
