@@ -6,7 +6,6 @@ import logging
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from daco.errors import InputError
 
@@ -16,6 +15,8 @@ def masked(text: str) -> str:
 
     >>> masked("postgresql://daco:geheim@db/plant"), masked("mqtt://broker:1883")
     ('postgresql://daco:***@db/plant', 'mqtt://broker:1883')
+    >>> masked("https://kim:geheim@[::1/hook/T0KEN")
+    'https://[::1/***'
     >>> masked("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"), masked("ab" * 32)
     ('slack://***', 'abababab...')
     """
@@ -28,7 +29,8 @@ def masked(text: str) -> str:
         rest = rest.partition("?")[0]
         return f"{scheme}://" + re.sub(r"^([^:/@]*):.*@", r"\1:***@", rest)
     if scheme in ("http", "https"):
-        return f"{scheme}://{urlsplit(text).hostname}/***"
+        host = re.split(r"[/?#]", rest)[0].rpartition("@")[2]
+        return f"{scheme}://{host}/***"
     return f"{scheme}://***"
 
 

@@ -23,7 +23,6 @@ KINDS = (FAULT, OUT_OF_RANGE, OFF, RECORDER_FAULT, NO_RECORDINGS, DACO, TREND)
 """Kinds of alarms; ``daco`` is about daco itself: a lost source, a full disk, a receiver."""
 
 ACTIVE, ACKNOWLEDGED, SHELVED, CLEARED = "active", "acknowledged", "shelved", "cleared"
-STATES = (ACTIVE, ACKNOWLEDGED, SHELVED, CLEARED)
 """States of an alarm, as in ISA-18.2."""
 
 MOST_CLIPS = 1000

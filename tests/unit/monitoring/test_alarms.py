@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from daco.errors import InputError
 from daco.monitoring.alarms import (
     KINDS,
-    STATES,
     AlarmRule,
     AlarmState,
     Decision,
@@ -109,6 +108,7 @@ def test_a_rule_and_its_recovery_have_bounds():
     for k, n, recovery in [(0, 5, None), (6, 5, None), (1, 1001, None), (3, 5, 0), (3, 5, 1001)]:
         with pytest.raises(InputError):
             AlarmRule(k, n, recovery)
+    assert [str(AlarmRule.parse(word)) for word in ("off", "every")] == ["off", "every"]
     usual = AlarmRule()
     assert (usual.k, usual.n, usual.normals_to_clear, usual.never, str(usual)) == (
         3,
@@ -156,7 +156,6 @@ def test_words_are_those_of_the_database_and_of_messages():
         "daco",
         "trend",
     )
-    assert STATES == ("active", "acknowledged", "shelved", "cleared")
 
 
 def test_clips_raise_alarms_of_the_kind_of_their_state():
@@ -206,3 +205,10 @@ def test_an_alarm_opens_when_the_evidence_is_exactly_its_limit():
     limit = advance_evidence(Evidence(), 0.01).value
     assert add_up(limit, Evidence(), False, 3, 0.01)[1] == Opening(3, ())
     assert add_up(limit + 1e-9, Evidence(), False, 3, 0.01)[1] is None
+
+
+def test_an_alarm_clears_when_nothing_is_left_of_its_evidence():
+    assert add_up(3.0, Evidence(0.5, 2), True, 7, 0.9) == (Evidence(), Recovery(7))
+    assert add_up(3.0, Evidence(0.5, 2), False, 7, 0.9) == (Evidence(), None)
+    after, event = add_up(3.0, Evidence(2.9, 2), True, 7, 0.001)
+    assert (after.value, after.clips, event) == (3.0, 3, Extension(7))

@@ -122,6 +122,8 @@ def test_a_folder_of_models_is_a_plant_without_a_file(tmp_path):
         ("[service]\nworkers = 0", "greater than or equal to 1"),
         ('[notify]\nquiet_except = ["faults"]', "no kind of alarm"),
         ("[service", "not valid TOML"),
+        ('[service]\nkeep_audio = "http://[::1/T0KEN"', "keep_audio"),
+        ('[notify]\nwebhook = "http://[::1/T0KEN"', "webhook"),
     ],
 )
 def test_mistakes_name_the_key_and_what_to_do(tmp_path, text, expected):

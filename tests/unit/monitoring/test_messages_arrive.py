@@ -213,6 +213,20 @@ def test_a_mail_says_what_happened_in_plain_words(tmp_path):
     assert cleared["Subject"] == "Press 1: sounds normal again"
 
 
+def test_the_cooldown_goes_on_after_a_restart(tmp_path):
+    with mail_server() as inbox:
+        with Plant(tmp_path, configured(urls=[inbox.url], cooldown="1 h")) as plant:
+            now = datetime.now(UTC)
+            add(plant.store, anomalous=True, at=now)
+            with plant.delivering():
+                wait_until(lambda: len(inbox.mails) == 1)
+            add(plant.store, at=now)
+            add(plant.store, anomalous=True, at=now)
+            with plant.delivering() as notifier:
+                assert notifier.finish(60.0) == 1  # that it opened again waits
+        assert [mail["Subject"] for mail in inbox.mails][1:] == ["Press 1: sounds normal again"]
+
+
 def test_a_machine_has_receivers_of_its_own(tmp_path):
     with mail_server() as all_of_them, mail_server() as own:
         config = configured(urls=[all_of_them.url], machine={"notify": [own.url]})

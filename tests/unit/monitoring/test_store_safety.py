@@ -210,7 +210,7 @@ def test_a_disk_that_takes_no_more_keeps_what_was_answered_and_the_check_notices
 def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url):
     with opened(url) as store:
         for row in range(10):
-            add(store, at=START, source_key=str(row))
+            add(store, at=START, source_key=str(row), stamp="1:1:1")
         for machine in ("press", "fan"):
             for row in range(2):
                 add(store, True, machine=machine, at=START, audio_sha256=f"{machine}{row}")
@@ -224,7 +224,8 @@ def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url):
         assert (removal.clips, removal.alarms, removal.problems) == (15, 1, ())
         assert [clip.anomalous for clip in store.clips("press")] == [False, True, True]
         assert [alarm.machine for alarm in store.alarms()] == ["press"]
-        assert add(store, at=START, source_key="3").known  # still known, and not judged again
+        file = {"source_key": "3", "stamp": "1:1:1"}
+        assert add(store, at=START, **file).known  # the file is still known, and not judged again
         assert store.outbox.pending() == {"mail": 1, "hook": 1}  # the clip of today
 
 

@@ -35,6 +35,7 @@ log = logging.getLogger("daco.monitoring")
 _HOLD = 120.0  # seconds after which a message that a killed process had taken is due again
 _IDLE = 1.0
 _LAST_ATTEMPT = 20.0  # seconds that the end waits for attempts that are under way
+_REMEMBERED = 1000  # alarms of which the cooldown is known after a restart
 _FAILING = 300.0  # seconds without success after which a receiver is an alarm of its own
 
 
@@ -197,8 +198,12 @@ class _Courier(threading.Thread):
         self._news.set()
 
     def run(self) -> None:
+        remembers = False
         while not self._ending:
             try:
+                if not remembers:
+                    self._remember()
+                    remembers = True
                 self._show_states()
                 rest = self._deliver_one()
             except StoreError:
@@ -209,6 +214,14 @@ class _Courier(threading.Thread):
                 self._news.clear()
                 self.rests = False
         self.receiver.close()
+
+    def _remember(self) -> None:
+        """Go on with the cooldown where an earlier process was."""
+        untold = self.store.outbox.untold(self.receiver.name)
+        for alarm in reversed(self.store.alarms(limit=_REMEMBERED)):
+            if alarm.id not in untold:
+                opened = alarm.opened_at.astimezone()
+                self._holding.remember(alarm.machine, alarm.kind, opened)
 
     def _is_cleared(self, number: int) -> bool:
         alarm = self.store.alarm(number)

@@ -47,8 +47,12 @@ class Holding:
     def sent(self, delivery: Delivery, now: datetime) -> None:
         """Remember that a message was delivered."""
         if delivery.kind == ALARM_OPENED:
-            self._sent[delivery.machine, delivery.alarm.get("kind", "")] = now
+            self.remember(delivery.machine, delivery.alarm.get("kind", ""), now)
             self._waiting.discard(delivery.alarm.get("id", 0))
+
+    def remember(self, machine: str | None, kind: str, at: datetime) -> None:
+        """Count the cooldown of a machine and kind from a local time on."""
+        self._sent[machine, kind] = at
 
     def _end(self, last: datetime) -> datetime:
         """When the next alarm of the same machine and kind may be told."""

@@ -14,7 +14,7 @@ except ImportError:
         'Storing results needs SQLAlchemy: pip install "daco-asd[serve]".'
     ) from None
 
-from daco.monitoring.store.outbox import EVENTS, Delivery, Outbox
+from daco.monitoring.store.outbox import Delivery, Outbox
 from daco.monitoring.store.records import (
     BusyError,
     Changes,
@@ -32,7 +32,6 @@ from daco.monitoring.store.records import (
 from daco.monitoring.store.store import Store
 
 __all__ = [
-    "EVENTS",
     "BusyError",
     "Changes",
     "ConflictError",

@@ -18,7 +18,6 @@ ALARM_OPENED = "alarm.opened"  # and again when an alarm comes back from the she
 ALARM_CLEARED = "alarm.cleared"
 CLIP_SCORED = "clip.scored"
 RECORDING_REFUSED = "recording.refused"
-EVENTS = (ALARM_OPENED, ALARM_CLEARED, CLIP_SCORED, RECORDING_REFUSED)
 """Kinds of messages."""
 
 LONGEST_WAIT = timedelta(hours=24)
@@ -143,6 +142,14 @@ class Outbox:
         with self.database.reading() as connection:
             rows = connection.execute(query.group_by(outbox.c.receiver))
             return {row[0]: row[1] for row in rows}
+
+    def untold(self, receiver: str) -> set[int]:
+        """The alarms whose opening a receiver has not been told yet."""
+        query = select(outbox.c.body).where(
+            outbox.c.receiver == receiver, outbox.c.kind == ALARM_OPENED
+        )
+        with self.database.reading() as connection:
+            return {body["data"]["alarm"]["id"] for body in connection.scalars(query)}
 
     def refused(self, limit: int = 100) -> list[Delivery]:
         """The messages that were set aside, the newest first."""

@@ -62,7 +62,6 @@ class Recording:
     stamp: str | None = None  #: recognises an unchanged file; only files have one
     recorded_at: datetime | None = None  #: with its time zone
     received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    sha256: str | None = None  #: of its bytes, where it is known
 
 
 @dataclass(frozen=True)
