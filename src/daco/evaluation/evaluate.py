@@ -198,6 +198,8 @@ def _test_rows(path: Path, problems: list[str]) -> pd.DataFrame:
     table = table[table["split"] == "test"].assign(name=table["clip"].map(stem_of))
     if "set" in table:
         table = table[table["set"] == max(table["set"])]  # "eval" if there is that set
+    if table.duplicated([*SECTION, "name"]).any():  # such as normal/1.wav and abnormal/1.wav
+        table["name"] = table["clip"]
     kinds = [kind for kind in (SCORES, DECISIONS) if kind in table]
     rows = table.melt([*SECTION, "name", "domain", "label"], kinds, "kind").dropna(subset="value")
     return rows.assign(file=path.name, year=None)

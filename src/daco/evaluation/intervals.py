@@ -91,17 +91,10 @@ def t_quantiles(n: Any) -> Any:
 def paired_p_value(first: ArrayLike, second: ArrayLike, *, arithmetic: bool = False) -> float:
     """Compute the two-sided p-value of a difference of official scores on the same machines.
 
-    The two systems change places on each machine: all 2^n exchanges are counted for up to 13
-    machines, 9,999 are drawn above. The smallest possible value is ``2 / 2^n``.
+    The two systems, metrics of shape (n_machines, n_quantities), change places on each machine:
+    all 2^n exchanges are counted for up to 13 machines, 9,999 are drawn above. The smallest
+    possible value is ``2 / 2^n``. With `arithmetic`, scores are arithmetic means, as in 2020.
 
-    Parameters
-    ----------
-    first, second, arithmetic
-        Metrics of two systems on the same machines, shape (n_machines, n_quantities), and whether
-        scores are arithmetic means, as in 2020, and not harmonic ones.
-
-    Examples
-    --------
     >>> paired_p_value([[70, 60, 55]] * 5, [[60, 50, 45]] * 5)
     0.0625
     """
@@ -134,17 +127,9 @@ def clip_bootstrap(
 ) -> Interval:
     """Compute the official score of one system minus another's in percent, over test clips.
 
+    `clips` has ``machine``, ``section``, ``label``, ``domain`` and the scores `first` and `second`.
     Clips are drawn with replacement within each machine, label and domain, and the same draw is
     used for both systems.
-
-    Parameters
-    ----------
-    clips : DataFrame
-        Test clips: ``machine``, ``section``, ``label``, ``domain`` and the scores `first` and
-        `second`.
-    first, second : str
-    n_draws, seed
-        Number of draws, and seed or generator of the random numbers.
     """
     rng = np.random.default_rng(seed)
     costs = np.zeros((2, n_draws + 1))  # the clips as they are, and the draws
@@ -207,17 +192,8 @@ def family_block_bootstrap(
     """Compute Spearman's correlation over configurations, by resampling whole families.
 
     Configurations of one family are near copies of each other and are drawn together, which
-    :func:`scipy.stats.bootstrap` cannot do.
+    :func:`scipy.stats.bootstrap` cannot do. For a criterion pass ``-criterion``.
 
-    Parameters
-    ----------
-    x, y, families : array-like of shape (n,)
-        Predictor, score and family of each configuration; for a criterion pass ``-criterion``.
-    n_draws, seed
-        Number of draws, and seed or generator of the random numbers.
-
-    Examples
-    --------
     >>> interval = family_block_bootstrap(
     ...     [1, 2, 3, 4, 5, 6], [1, 3, 2, 4, 6, 5], ["a", "a", "b", "b", "c", "c"], seed=1
     ... )
@@ -276,16 +252,9 @@ def family_mean_permutation(
 ) -> PermutationTest:
     """Test the rank correlation between the means of method families by permutation.
 
-    Parameters
-    ----------
-    x, y, families : array-like of shape (n,)
-        Predictor, score and family of each configuration; for a criterion pass ``-criterion``.
-    n_permutations, seed
-        Orderings to draw if there are more than that, and seed or generator. The drawn p-values
-        count the observed ordering itself, so none is 0.
+    All orderings are counted, or `n_permutations` drawn if there are more than that. The drawn
+    p-values count the observed ordering itself, so none is 0.
 
-    Examples
-    --------
     >>> test = family_mean_permutation([1, 2, 3, 4], [1, 2, 3, 4], ["a", "b", "c", "d"])
     >>> round(test.rho, 3), test.exact, round(test.p_one_sided, 4)
     (1.0, True, 0.0417)

@@ -99,11 +99,7 @@ def _section_metrics(
 
 
 def official_quantities(metrics: pd.DataFrame, year: int | None = None) -> list[str]:
-    """The columns of a table of metrics that count in the official score of the year.
-
-    >>> official_quantities(pd.DataFrame(columns=["machine", "auc_source", "auc_target", "pauc"]))
-    ['auc_source', 'auc_target', 'pauc']
-    """
+    """The columns of a table of metrics that count in the official score of the year."""
     names = map(str, metrics.columns)
     domains = [name.removeprefix("auc_") for name in names if name.startswith("auc_")]
     several = [name for name in quantities_of(year, domains) if name in metrics]
@@ -143,23 +139,15 @@ def score_estimates(metrics: pd.DataFrame, year: int | None = None) -> pd.DataFr
     """Compute the official score of each configuration with its interval over machines.
 
     The interval leaves out each machine with all of its sections (jackknife), has the reach of
-    Student's t, and is cut at 0 and 100.
-
-    `metrics` is of one set. The result has ``value, low, high, n`` by configuration, in percent; n
-    is the number of machines.
+    Student's t, and is cut at 0 and 100. The result has ``value, low, high, n`` (machines) by
+    configuration, in percent.
     """
     scores, left_out, known = _left_out(metrics, year)
     return _intervals(scores, left_out, known, least=0)
 
 
 def score_estimate(metrics: pd.DataFrame, year: int | None = None) -> Estimate:
-    """Compute `score_estimates` of the rows of one configuration.
-
-    >>> metrics = pd.DataFrame({"machine": list("abc"), "section": "00", "configuration": "x",
-    ...     "auc_source": [70, 80, 66], "auc_target": [60, 50, 61], "pauc": [55, 52, 58]})
-    >>> print(score_estimate(metrics))
-    60.14 [55.28, 65.00]
-    """
+    """Compute `score_estimates` of the rows of one configuration."""
     if metrics["configuration"].nunique() > 1:
         raise InputError("This interval is of one configuration. Select its rows.")
     return _estimate(score_estimates(metrics, year))

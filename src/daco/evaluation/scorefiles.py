@@ -63,12 +63,8 @@ def score_file_name(
     `domain` is in names until 2021: ``all``, and the section is an id of 2020, or that of a file of
     2021.
 
-    >>> score_file_name("fan"), score_file_name("fan", "01", DECISIONS)
-    ('anomaly_score_fan_section_00_test.csv', 'decision_result_fan_section_01_test.csv')
-    >>> score_file_name("fan", "02", domain="all")
-    'anomaly_score_fan_id_02.csv'
-    >>> score_file_name("fan", "03", domain="target")
-    'anomaly_score_fan_section_03_target_test.csv'
+    >>> score_file_name("fan", "01", DECISIONS), score_file_name("fan", "02", domain="all")
+    ('decision_result_fan_section_01_test.csv', 'anomaly_score_fan_id_02.csv')
     """
     if not _MACHINE.fullmatch(machine) or not section.isdecimal():
         raise InputError(
@@ -80,22 +76,14 @@ def score_file_name(
 
 
 def machine_title(machine: str, section: str, alone: bool = True) -> str:
-    """The title of a machine: its name, and its section unless that is the usual and only one.
-
-    >>> machine_title("fan", "00"), machine_title("fan", "01"), machine_title("fan", "00", False)
-    ('fan', 'fan section 01', 'fan 00')
-    """
+    """A machine's name, and its section unless that is the usual and only one."""
     if alone:
         return machine if section == "00" else f"{machine} section {section}"
     return f"{machine} {section}"
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """What the name of a score or decision file says; None for other files.
-
-    >>> parse_file_name("anomaly_score_DCASE2024T2fan_section_00_test_seed13711_id(0_).csv")[1:]
-    ('fan', '00', 'test', 2024, None)
-    """
+    """What the name of a score or decision file says; None for other files."""
     if match := _NAME_OF_2020.fullmatch(name):
         return FileName(match[1], match[2], match[3], year=2020)
     if match := _NAME.fullmatch(name):
@@ -112,12 +100,6 @@ def write_scores(
 
     The names of the clips decide whether the file is named as in 2020 or 2021. In 2021 there are
     two files, one for each domain; the path is that of the first.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> path = write_scores(folder, "fan", "00", ["section_00_0000.wav"], [0.1])
-    >>> print(path.name, path.read_text(), sep=": ", end="")
-    anomaly_score_fan_section_00_test.csv: section_00_0000.wav,0.1
     """
     values = np.asarray(scores, dtype=np.float64)
     return _write(folder, (machine, section, SCORES), names, values, np.isfinite(values))
@@ -165,17 +147,9 @@ def _write(
 def read_score_files(folder: Path | str, problems: list[str]) -> pd.DataFrame:
     """Read the score and decision files of a folder into one table; skip other files.
 
-    Parameters
-    ----------
-    folder : path
-    problems : list of str
-        Problems are appended to it, one sentence each, and the files that have them are left out.
-
-    Returns
-    -------
-    DataFrame
-        One row per row of a file: ``kind, machine, section, split, year, file, name, value``; names
-        of clips are without ``.wav``.
+    The result has one row per row of a file: ``kind, machine, section, split, year, file, name,
+    value``; names of clips are without ``.wav``. A file with problems is left out, and a sentence
+    about each is appended to `problems`.
     """
     import pandas as pd
 

@@ -96,15 +96,8 @@ def is_run(path: Path) -> bool:
 def match_names(names: Iterable[str], paths: Iterable[str], where: str) -> Indices:
     """Find each name among paths: by the whole path, else without folders and ending.
 
-    Parameters
-    ----------
-    names, paths : texts
-    where : str
-        Source of the paths, for the error message.
+    `where` is the source of the paths, for the error message.
 
-    Examples
-    --------
-    >>> from daco.evaluation.system_scores import match_names
     >>> match_names(["b", "a"], ["fan/a.wav", "fan/b.wav"], "the table")
     array([1, 0])
     """

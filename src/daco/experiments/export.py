@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from daco.experiments.figures.style import png_bytes, svg_bytes
-from daco.experiments.report import figures_of, format_cell, title_of
-from daco.experiments.tables import TEXTS, tables_of
+from daco.experiments.report import figures_of
+from daco.experiments.tables import TEXTS, as_texts, tables_of
 from daco.files.atomic import atomic_write, write_error
 
 if TYPE_CHECKING:
@@ -46,14 +46,7 @@ def write_export(result: StudyResult, folder: Path | str) -> list[Path]:
 
 def table_files(name: str, table: pd.DataFrame) -> dict[str, str]:
     """The contents of a table's files by their extension."""
-    caption, titles = TEXTS["tables"][name], [title_of(column) for column in table]
-    formats = [TEXTS["formats"].get(column, ".2f") for column in table]
-    texts = pd.DataFrame(
-        {
-            title: [format_cell(value, form) for value in table[column]]
-            for title, column, form in zip(titles, table, formats, strict=True)
-        }
-    )
+    caption, texts = TEXTS["tables"][name], as_texts(table)
     is_number = [table[column].dtype.kind in "iuf" for column in table]
     markdown = texts.map(lambda text: text.replace("|", r"\|")).to_markdown(
         index=False,

@@ -178,7 +178,7 @@ def machines_of(
                 vectors=partial(reader.vectors, len(result)),
                 normals=table.columns["path"][train].astype(np.str_),
                 domains=domains,
-                clips=_file_names(where, table.columns["path"][test].tolist()),
+                clips=_clip_names(where, table.columns["path"][test].tolist()),
                 labels=np.array(labels, np.int8),
                 test_domains=names.rename(table.columns["domain"][test]),
             )
@@ -218,12 +218,17 @@ def _lacking_normals(domains: NDArray[np.str_], names: DomainNames) -> str:
     return ""
 
 
-def _file_names(where: str, paths: list[str]) -> NDArray[np.str_]:
+def _clip_names(where: str, paths: list[str]) -> NDArray[np.str_]:
+    """File names; the whole paths where folders tell clips apart, as normal/1.wav, abnormal/1.wav.
+
+    Tables of scores and truths name clips without folders.
+    """
     names = [path.replace("\\", "/").rsplit("/", 1)[-1] for path in paths]
+    names = paths if len(set(names)) < len(names) else names
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
             f"{where}: {quantity(twice, 'test clip')} more than once ({name_list(twice, 3)}). "
-            "Scores are filed by clip name: give each test clip one row and a name of its own."
+            "Scores are filed by clip: give each test clip one row and a path of its own."
         )
     return np.array(names, dtype=np.str_)

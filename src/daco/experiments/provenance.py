@@ -78,10 +78,12 @@ def leaked_clips(data: MachineData) -> list[str]:
     """A sentence about test clips whose vector is that of a normal, if there are any."""
     known = {row.tobytes() for row in data.X}
     copies = sum(row.tobytes() in known for row in data.X_test)
+    if not copies:
+        return []
     return [
         f"{data.where}: {quantity(copies, 'test clip')} with the same vector as a training clip. "
         "Scores of such clips mean nothing: remove them."
-    ] * bool(copies)
+    ]
 
 
 def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:

@@ -24,7 +24,10 @@ from daco.experiments.tables import (
     SET_NAMES,
     SHOWN_MACHINES,
     TEXTS,
+    as_texts,
     false_alarm_rate,
+    format_cell,
+    rule_titles,
     shown_scores,
     tables_of,
 )
@@ -35,7 +38,11 @@ from daco.text import html_table, quantity
 if TYPE_CHECKING:
     from daco.experiments.result import StudyResult
 
-_MEASURES = {"eval_score": "eval", "dev_score": "dev", "criterion_dev": "dev"}
+_MEASURES = {  # the set and the number of machines
+    "eval_score": ("eval", "n_machines"),
+    "dev_score": ("dev", "n_dev_machines"),
+    "criterion_dev": ("dev", "n_dev_machines"),
+}
 _CODES = ("configuration", "first", "second")
 
 
@@ -100,11 +107,9 @@ def result_html(result: StudyResult) -> str:
     """What a notebook shows of a study: its choice, and the scores of every rule."""
     choice, rules = result.run["choice"], result.rules()
     shown = ["rule", "configuration", "criterion_dev", "dev_score", "eval_score"]
-    frame = rules[[name for name in shown if name in rules]]
-    rows = [[format_cell(cell, TEXTS["formats"].get(name, ".2f")) for name, cell in row.items()]
-            for row in frame.to_dict("records")]  # fmt: skip
-    headings = [title_of(name) for name in frame]
-    return html_table(f"{choice['config']}: {choice['reason']}", headings, rows)
+    texts = as_texts(rules[[name for name in shown if name in rules]])
+    title = f"{choice['config']}: {choice['reason']}"
+    return html_table(title, list(map(str, texts)), texts.to_numpy().tolist())
 
 
 # The first screen
@@ -120,34 +125,19 @@ def compare_rules(rules: pd.DataFrame, rule: str) -> dict[str, Any]:
     measure = next((name for name in _MEASURES if name in known), None)
     if measure is None:
         return {"measure": None, "set": "", "n": 0, "rows": []}
-    which = _MEASURES[measure]
-    columns = {"value": measure, "low": f"{which}_low", "high": f"{which}_high"}
-    if measure == "criterion_dev":
-        columns = {"value": measure}
-    values = known.reindex(columns=list(columns.values())).set_axis(list(columns), axis=1)
-    values = values.astype(float).reindex(columns=["low", "value", "high"])
-    span = np.nanmax(values) - np.nanmin(values) or 1.0
-    low, high = np.nanmin(values) - 0.06 * span, np.nanmax(values) + 0.06 * span
-    places = 100 * (values - low) / (high - low)
-    rows = [
-        {
-            "rule": name,
-            "title": TEXTS["rules"].get(name, name),
-            "configuration": config if isinstance(config, str) and config != name else "",
-            "is_chosen": name == rule,
-            "at": at,
-            **value,
-        }
-        for name, config, value, at in zip(
-            rules["rule"],
-            rules["configuration"],
-            values.to_dict("records"),
-            places.round(2).to_dict("records"),
-            strict=True,
-        )
-        if not math.isnan(value["value"])
-    ]
-    counts = "n_dev_machines" if which == "dev" else "n_machines"
+    which, counts = _MEASURES[measure]
+    ends = [f"{which}_low", f"{which}_high"] if measure != "criterion_dev" else ["", ""]
+    values = known.reindex(columns=[ends[0], measure, ends[1]]).astype(float)
+    values.columns = ["low", "value", "high"]
+    least, most = np.nanmin(values), np.nanmax(values)
+    margin = 0.06 * ((most - least) or 1.0)
+    places = 100 * (values - least + margin) / (most - least + 2 * margin)
+    names = pd.DataFrame({"rule": rules["rule"], "title": rules["rule"].map(rule_titles)})
+    has_name = rules["configuration"] != rules["rule"]
+    names["configuration"] = rules["configuration"].where(has_name, "")
+    names["is_chosen"] = rules["rule"] == rule
+    names["at"] = places.round(2).to_dict("records")
+    rows = names.join(values)[values["value"].notna()].to_dict("records")
     n_machines = int(known[counts].max()) if counts in known else 0
     return {"measure": measure, "set": SET_NAMES[which], "n": n_machines, "rows": rows}
 
@@ -209,11 +199,6 @@ def _differences(differences: pd.DataFrame) -> Iterator[str]:
         chance = ", which may be chance" if low <= 0 <= high else ""
         ends = f"{format_cell(low, '+.1f')} to {format_cell(high, '+.1f')}"
         yield f"{text}{chance}: 95 % interval {ends} over {row['n']:,} {row['over']}."
-
-
-def rule_titles(rules: str) -> str:
-    """Rules, separated by commas, as the page calls them."""
-    return ", ".join(TEXTS["rules"].get(name, name) for name in rules.split(", "))
 
 
 def explain(config: str) -> str:
@@ -302,49 +287,30 @@ def _page_table(name: str, frame: pd.DataFrame, chosen: str) -> dict[str, Any]:
     for column in ("rule", "rules"):
         if column in frame:
             frame = frame.assign(**{column: frame[column].map(rule_titles)})
+    texts = as_texts(frame)
     columns = [
         {
-            "title": title_of(column),
+            "title": title,
             "is_number": frame[column].dtype.kind in "iuf",
             "is_code": column in _CODES,
         }
-        for column in frame
+        for title, column in zip(texts, frame, strict=True)
     ]
-    formats = [TEXTS["formats"].get(column, ".2f") for column in frame]
-    rows = []
-    for row in frame.itertuples(index=False):
-        cells = [
-            (format_cell(cell, form), "" if pd.isna(cell) else cell)
-            for cell, form in zip(row, formats, strict=True)
-        ]
-        rows.append({"cells": cells, "is_chosen": chosen == getattr(row, "configuration", None)})
+    values = frame.astype(object).where(frame.notna(), "")
+    is_chosen = values.get("configuration", pd.Series("", frame.index)) == chosen
+    rows = [
+        {"cells": list(zip(text, value, strict=True)), "is_chosen": own}
+        for text, value, own in zip(texts.to_numpy(), values.to_numpy(), is_chosen, strict=True)
+    ]
     return {"caption": TEXTS["tables"][name], "columns": columns, "rows": rows}
 
 
 def _join_intervals(frame: pd.DataFrame) -> pd.DataFrame:
     """The table with every pair of columns ``low`` and ``high`` as one column of texts."""
     for low in [str(name) for name in frame if str(name).endswith("low")]:
-        high = f"{low.removesuffix('low')}high"
-        form = TEXTS["formats"].get(low, ".1f")
-        ends = zip(frame[low], frame[high], strict=True)
-        texts = ["–" if pd.isna(a) else f"{format_cell(a, form)} to {format_cell(b, form)}"
-                 for a, b in ends]  # fmt: skip
-        joined = frame.assign(**{low: texts}).drop(columns=high)
-        frame = joined.rename(columns={low: f"{low.removesuffix('low')}95 %"})
+        part = low.removesuffix("low")
+        ends = as_texts(frame[[low, f"{part}high"]], ".1f").to_numpy()
+        texts = ["–" if first == "–" else f"{first} to {last}" for first, last in ends]
+        joined = frame.assign(**{low: texts}).drop(columns=f"{part}high")
+        frame = joined.rename(columns={low: f"{part}95 %"})
     return frame
-
-
-def title_of(column: object) -> str:
-    """The heading of a column."""
-    return str(TEXTS["titles"].get(column, str(column).replace("_", " ")))
-
-
-def format_cell(value: object, form: str = ".2f") -> str:
-    """A cell as text: a dash where nothing is known, a real minus, yes and no."""
-    if isinstance(value, bool | np.bool_):
-        return "yes" if value else "no"
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    if isinstance(value, float):
-        return f"{value:{form}}".replace("-", "−")
-    return str(value)

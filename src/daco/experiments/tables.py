@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from daco.detector.decision import FALSE_ALARM_RATE, is_anomalous
@@ -34,6 +36,32 @@ _DECIDED = {  # by label: columns for the number of clips, and for the share tha
     1: ("anomalies", "detected"),
     -1: ("unlabelled", "anomalous"),
 }
+
+
+def rule_titles(rules: str) -> str:
+    """Rules, separated by commas, as the page calls them."""
+    return ", ".join(TEXTS["rules"].get(name, name) for name in rules.split(", "))
+
+
+def as_texts(frame: pd.DataFrame, form: str = ".2f") -> pd.DataFrame:
+    """The cells of a table as texts, below its headings; `form` is that of other numbers."""
+    titles = [TEXTS["titles"].get(name, str(name).replace("_", " ")) for name in frame]
+    cells = [
+        [format_cell(value, TEXTS["formats"].get(name, form)) for value in frame[name]]
+        for name in frame
+    ]
+    return pd.DataFrame(dict(zip(titles, cells, strict=True)))
+
+
+def format_cell(value: object, form: str = ".2f") -> str:
+    """A cell as text: a dash where nothing is known, a real minus, yes and no."""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if isinstance(value, float):
+        return f"{value:{form}}".replace("-", "−")
+    return str(value)
 
 
 def tables_of(result: StudyResult) -> dict[str, pd.DataFrame]:

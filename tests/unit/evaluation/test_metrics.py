@@ -10,11 +10,16 @@ import daco.evaluation.metrics
 from daco.errors import InputError
 from daco.evaluation.metrics import (
     EPSILON,
+    NOMINAL_LEVELS,
+    QUANTITIES,
+    RULES,
     decision_metrics,
     grid_metrics,
+    harmonic_mean,
     machine_metrics,
     official_score,
     quantities_of,
+    rule_of,
 )
 
 
@@ -78,6 +83,21 @@ def test_quantities_come_in_the_order_asked_for(machine):
     assert np.array_equal(again.values, usual.values)
 
 
+def test_each_year_has_its_rule_and_other_years_the_latest_one():
+    assert sorted(RULES) == list(range(2020, 2027))
+    assert RULES[2022] == RULES[2026] == rule_of(None) == rule_of(2030)
+    assert [RULES[year].mean for year in (2020, 2021, 2022)] == [
+        "arithmetic",
+        "harmonic",
+        "harmonic",
+    ]
+    assert RULES[2020].files == "{kind}_{machine}_id_{section}.csv"
+    assert RULES[2021].files == "{kind}_{machine}_section_{section}_{domain}_test.csv"
+    assert RULES[2024].files == "{kind}_{machine}_section_{section}_test.csv"
+    assert quantities_of(None, ["target", "source"]) == QUANTITIES
+    assert NOMINAL_LEVELS == (0.1, 0.15, 0.2, 0.3, 0.5)  # of the paper's coverage table
+
+
 def test_a_quantity_of_no_domain_is_refused():
     with pytest.raises(InputError, match=r"of auc_s, auc_t, pauc here. Got 'auc_source'"):
         machine_metrics(**GOOD, quantities=("auc_source", "pauc"))
@@ -122,6 +142,23 @@ def test_the_official_score_weighs_all_quantities_alike():
     assert official_score([fan, valve]) == official_score({"a": valve, "b": fan})
 
 
+@pytest.mark.parametrize("values", [(0.0, 60.0), (2.0, 100.0), (1.0, 0.5), (0.0, 1.0)])
+def test_a_metric_may_be_the_least_and_the_largest_of_its_unit(values):
+    score = official_score([dict(zip(("auc", "pauc"), values, strict=True))])
+    assert score == pytest.approx(2 / sum(1 / max(value, EPSILON) for value in values))
+
+
+@pytest.mark.parametrize("values", [(1.5, 0.5), (1.0, 60.0)])
+def test_fractions_are_not_averaged_with_percent(values):
+    with pytest.raises(InputError, match="mix units"):
+        official_score([dict(zip(("auc", "pauc"), values, strict=True))])
+
+
+def test_what_is_not_a_number_has_no_harmonic_mean():
+    with pytest.raises(InputError, match=r"'values'.*nan at index 1"):
+        harmonic_mean([0.5, float("nan")])
+
+
 def test_decisions_are_judged_on_each_domain_alone():
     domains = ["source"] * 5 + ["target"] * 4
     labels = [0, 0, 1, 1, 1, 0, 0, 1, 1]
@@ -132,7 +169,7 @@ def test_decisions_are_judged_on_each_domain_alone():
     }
     result = decision_metrics([1, 0, 1], [0, 0, 1], ["a", "b", "b"])  # a has no anomaly
     assert (result["precision_a"], result["recall_a"], result["f1_a"]) == (0, 0, 0)
-    assert result["f1_b"] == 1
+    assert (result["precision_b"], result["recall_b"], result["f1_b"]) == (1, 1, 1)
 
 
 GOOD = {"scores": [0.1, 0.2, 0.3, 0.4], "labels": [0, 0, 1, 1], "domains": ["s", "t", "s", "t"]}
@@ -153,6 +190,7 @@ GOOD = {"scores": [0.1, 0.2, 0.3, 0.4], "labels": [0, 0, 1, 1], "domains": ["s",
         ({"labels": [1, 1, 1, 1]}, "no normal clip"),
         ({"domains": ["s", "t", "s"]}, "domains.*4 clips. Got 3"),
         ({"domains": ["s", None, "s", "t"]}, r"domains\[1\] is None"),
+        ({"domains": [["s"], ["t"], ["s"], ["t"]]}, r"'domains'.*1-D"),
         ({"domains": ["s", "s", "s", "elsewhere"]}, "Domain 'elsewhere' has no normal clip"),
         ({"scores": [], "labels": [], "domains": []}, "no normal clip"),
     ],

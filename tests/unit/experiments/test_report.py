@@ -15,12 +15,11 @@ from daco.experiments.report import (
     cautions,
     compare_rules,
     explain,
-    format_cell,
     render,
     why,
     write_report,
 )
-from daco.experiments.tables import SHOWN_MACHINES, tables_of
+from daco.experiments.tables import SHOWN_MACHINES, format_cell, tables_of
 from daco.method.config import paper_grid
 
 

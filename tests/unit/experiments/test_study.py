@@ -16,6 +16,7 @@ from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
 from daco.errors import DataError, InputError
+from daco.evaluation.evaluate import evaluate_scores
 from daco.experiments import machine as machine_module
 from daco.experiments import machine_data
 
@@ -334,6 +335,19 @@ def test_what_makes_no_sense_is_refused_before_anything_is_scored(options, messa
 def test_clips_that_are_no_study_are_refused(change, kind, message):
     with pytest.raises(kind, match=message):
         study(changed(table("fan"), **change))
+
+
+def test_clips_that_folders_tell_apart_keep_their_folders(tmp_path):
+    full = table("fan")
+    test = np.flatnonzero(full.columns["split"] == "test")
+    folders = np.where(full.columns["label"][test] == 1, "abnormal", "normal")
+    numbers = pd.Series(folders).groupby(folders).cumcount()
+    paths = [f"{name}/{number}.wav" for name, number in zip(folders, numbers, strict=True)]
+    result = study(changed(full, path=(test, paths)), out=tmp_path / "run")
+    assert result.test_clips["clip"].tolist() == paths
+    score = evaluate_scores(tmp_path / "run").official_score
+    chosen = result.grid().set_index("configuration").loc[result.run["choice"]["config"]]
+    assert score == pytest.approx(chosen["dev_score"])
 
 
 def test_folders_of_other_things_are_left_alone(tmp_path, copy):

@@ -119,30 +119,24 @@ def shorten(name: str, length: int = 24) -> str:
     return name if len(name) <= length else name[: length - 1].rstrip() + "…"
 
 
-def svg_bytes(
-    figure: Figure, salt: str, *, text_as_paths: bool = True, transparent: bool = False
-) -> bytes:
-    """The picture as SVG, the same bytes every time; `salt` keeps the ids of two pictures apart.
-
-    Text as paths looks the same in every program; as text it takes the fonts of the page.
-    """
-    settings: Any = {"svg.hashsalt": salt, "svg.fonttype": "path" if text_as_paths else "none"}
-    with mpl.rc_context(settings):
+def svg_bytes(figure: Figure, salt: str, *, transparent: bool = False) -> bytes:
+    """The picture as SVG, the same bytes every time; `salt` keeps the ids of two pictures apart."""
+    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
         metadata = {"Date": None, "Creator": None}
         return _saved(figure, "svg", metadata=metadata, transparent=transparent)
 
 
-def png_bytes(figure: Figure, dpi: int = 200) -> bytes:
+def png_bytes(figure: Figure) -> bytes:
     """The picture as PNG, sharp in print."""
-    return _saved(figure, "png", dpi=dpi, metadata={"Software": None})
+    return _saved(figure, "png", dpi=200, metadata={"Software": None})
 
 
-def save_picture(figure: Figure, path: Path, salt: str = "calibration") -> None:
+def save_picture(figure: Figure, path: Path) -> None:
     """Write SVG or PNG, by the extension; the same picture gives the same bytes."""
     kind = path.suffix.lower()
     if kind not in (".svg", ".png"):
         raise InputError(f"{path}: a picture is .svg or .png. Give it one of these extensions.")
-    content = svg_bytes(figure, salt) if kind == ".svg" else png_bytes(figure)
+    content = svg_bytes(figure, "calibration") if kind == ".svg" else png_bytes(figure)
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
 
