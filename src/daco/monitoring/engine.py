@@ -382,7 +382,10 @@ class Plant:
             else:
                 summary.failures.append(f"{folder.machine}: {folder.failure}")
         self.watchdog.tick()
-        summary.undelivered = self.notifier.finish(1.0 if stop() else 30.0)
+        patience = 1.0 if stop() else 30.0
+        self.notifier.finish(patience)
+        self.watchdog.tick()  # others hear of a receiver that has refused a message
+        summary.undelivered = self.notifier.finish(patience)
         return summary
 
     def status(self) -> list[MachineStatus]:

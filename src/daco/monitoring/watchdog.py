@@ -224,8 +224,10 @@ class Watchdog:
             problems = dict(self._problems)
         for (machine, kind, cause), text in problems.items():
             store.raise_alarm(machine, kind, cause, text)
+        # Whether a receiver works again is known when it has taken a message.
+        undecided = {name + _HERE for name in self._plant.notifier.undecided()}
         for machine, kind, cause in store.open_causes():
             ours = machine in self._plant.config.machine or cause.endswith(_HERE)
-            if ours and (machine, kind, cause) not in problems:
+            if ours and (machine, kind, cause) not in problems and cause not in undecided:
                 store.clear_alarm(machine, kind, cause)
         self._plant.notifier.wake()

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from plants import build, faulty, normal, put, ranges, running, upload, wait_until
+from receiver import receiving
 from service_process import FRONTEND, RATE, humming, wav
 from stores import KIM, rows
 
@@ -280,6 +281,22 @@ def test_a_look_that_fails_at_one_machine_is_an_alarm_and_the_others_are_looked_
         monkeypatch.setattr(dog, "_look_at", look)
         dog.tick()
         assert dog.problems(None) == []
+
+
+def test_a_receiver_that_refuses_is_one_alarm_until_it_takes_a_message_also_over_restarts(tmp_path):
+    states = []
+    with receiving() as server:
+        notify = f'webhook = "{server.url}"'
+        file = build(tmp_path, {"press": FOLDER + 'alarm = "every"\nrecover = 1\n'}, notify=notify)
+        sounds = [faulty(1), None, normal(2), faulty(3)]
+        for row, (sound, answer) in enumerate(zip(sounds, [404, 404, 404, 204], strict=True)):
+            server.answer = lambda _, answer=answer: answer
+            if sound is not None:
+                put(tmp_path / f"inbox/press/{row}.wav", sound, age=60)
+            with running(file, start=False) as plant:
+                plant.once()
+                states.append([alarm.state for alarm in plant.store.alarms() if not alarm.machine])
+    assert states == [["active"], ["active"], ["active"], ["cleared"]]
 
 
 def test_a_folder_that_is_gone_is_an_alarm_of_daco(tmp_path):

@@ -169,6 +169,10 @@ class Notifier:
         """Send a sentence at once, where the outbox itself cannot be written."""
         return _send_now(self.config, urgent_message(self.config, sentence))
 
+    def undecided(self) -> set[str]:
+        """Return the short names of receivers that have neither worked nor been an alarm yet."""
+        return {each.cause for each in self._couriers if not each.decided}
+
     def problems(self) -> list[str]:
         """Return a sentence for every receiver that does not take messages."""
         found = [each.problem or each.state_problem for each in self._couriers]
@@ -186,6 +190,7 @@ class _Courier(threading.Thread):
         self._holding = Holding(notifier.config.notify, self._is_cleared)
         self._failures, self._failing_since = 0, 0.0
         self._unsent: set[int] = set()  # alarms whose opening could not be told yet
+        self.cause, self.decided = f"receiver {receiver.name}", False
         self._ending = False
         self._news = threading.Event()
 
@@ -300,7 +305,8 @@ class _Courier(threading.Thread):
         self.problem = sentence
 
     def _alarm(self, problem: str | None) -> None:
-        self.notifier.report(f"receiver {self.receiver.name}", problem)
+        self.decided = True
+        self.notifier.report(self.cause, problem)
 
     def _doubled(self, failures: int) -> float:
         # Random, so that many senders do not try the same address at once.
