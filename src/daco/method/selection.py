@@ -241,8 +241,9 @@ def _column(table: Table, name: str) -> Any:
 
 def _numbers(table: Table, name: str, n: int, *, allow_nan: bool = False) -> Float64s:
     """A column as `n` floats."""
+    column = _column(table, name)
     try:
-        array = np.asarray(_column(table, name), dtype=float)
+        array = np.asarray(column, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"Column {name!r} must be numbers: {error}.") from None
     if array.shape != (n,):

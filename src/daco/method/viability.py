@@ -217,9 +217,12 @@ def pseudo_scores(
             f"The veto needs a domain with {MIN_CLIPS} normal clips, two held out. Got {sizes}."
         )
     kinds = list(dict.fromkeys(anomalies.kinds.tolist()))
-    quality = np.zeros((2, len(judged), len(kinds), len(grid), 2))
-    counts = np.zeros((2, len(judged), len(kinds)))
-    for turn, fold in enumerate(_two_turns(anomalies.domains)):
+    # Metrics (domains, kinds, configurations, 2), each turn by its number of pseudo-anomalies.
+    sums, counts = (
+        np.zeros((len(judged), len(kinds), len(grid), 2)),
+        np.zeros((len(judged), len(kinds))),
+    )
+    for fold in _two_turns(anomalies.domains):
         stays = ~np.isin(np.arange(len(rows)), anomalies.rows[fold])
         bank = NormalBank(rows[stays], clip_domains[stays], views=views, **options)
         made = np.flatnonzero(np.isin(anomalies.origin, fold))
@@ -231,26 +234,28 @@ def pseudo_scores(
             inside = anomalies.domains[anomalies.origin[made]] == name
             for k, kind in enumerate(kinds):
                 moved = made_scores[inside & (anomalies.kinds[made] == kind)]
-                counts[turn, g, k] = len(moved)
                 if len(moved):
-                    quality[turn, g, k, :, 0] = _metrics(clean, moved)[:, 0]
-                    quality[turn, g, k, :, 1] = _metrics(normals, moved)[:, 1]
-    if not counts.sum(axis=0).all():
+                    metrics = [_metrics(clean, moved)[:, 0], _metrics(normals, moved)[:, 1]]
+                    sums[g, k] += len(moved) * np.stack(metrics, axis=1)
+                    counts[g, k] += len(moved)
+    if not counts.all():
         raise InputError(f"Every domain needs pseudo-anomalies of every kind: {', '.join(kinds)}.")
     few = [name for name in sizes if name not in judged]
     warnings = [f"The label-free veto needs more normals of {', '.join(few)}."] if few else []
     if unmatched := int((anomalies.rows < 0).sum()):
         warnings.append(f"{unmatched} recordings with faults are not among the normals.")
-    plain, number = grid.index(raw), range(len(kinds))
-    shown = [k for k in number if _mean(quality, counts, [k])[:, plain, 0].mean() >= DETECTABLE]
-    auc, pauc = _mean(quality, counts, shown or list(number)).T
+    plain = grid.index(raw)
+    shown = (sums[:, :, plain, 0] / counts).mean(axis=0) >= DETECTABLE
+    shown |= ~shown.any()
+    quality = sums[:, shown].sum(axis=1) / counts[:, shown].sum(axis=1)[:, None, None]
+    auc, pauc = quality.T
     return PseudoScores(
         configs=tuple(config.name for config in asked),
         basis=anomalies.basis,
         domains=tuple(judged),
         auc=auc[: len(asked)],
         pauc=pauc[: len(asked)],
-        detectable=tuple(kinds[k] for k in shown or number),
+        detectable=tuple(np.array(kinds)[shown].tolist()),
         plain=np.concatenate([auc[plain], pauc[plain]]),
         warnings=tuple(warnings),
     )
@@ -269,8 +274,10 @@ def bank_pseudo_scores(bank: NormalBank, configs: Grid, seed: int = 0) -> Pseudo
     if external.detectors:  # which may depend on the lengths of the vectors
         parts[0] = external.rows
     rows, domains = np.hstack(parts), np.array(bank.domains, object)[np.sort(bank.clip_domains)]
-    signs = external.higher_is_anomalous
-    options: dict[str, Any] = {"scorers": external.detectors, "scorer_higher_is_anomalous": signs}
+    options: dict[str, Any] = {
+        "scorers": external.detectors,
+        "scorer_higher_is_anomalous": external.higher_is_anomalous,
+    }
     try:
         made = moved_normals(rows, domains, views=bank.views, seed=seed)
         return pseudo_scores(rows, domains, made, judged, views=bank.views, **options)
@@ -290,34 +297,19 @@ def _metrics(normals: Float64s, anomalies: Float64s) -> Float64s:
     return grid_metrics(np.concatenate([normals, anomalies]), marks, ["all"] * len(marks)).values
 
 
-def _mean(quality: Float64s, counts: Float64s, kinds: Sequence[int]) -> Float64s:
-    """AUC and partial AUC (G, C, 2) of some kinds: means over turns and pseudo-anomalies."""
-    weights = counts[:, :, kinds] / counts[:, :, kinds].sum(axis=(0, 2))[:, None]
-    return np.einsum("tgk,tgkcm->gcm", weights, quality[:, :, kinds])
-
-
 @dataclass(frozen=True, eq=False)
 class Viability:
     """Which configurations the veto excludes, with the reason of each.
 
-    ``score`` (C,) are the pseudo scores of ``configs`` over all machines; ``median`` and ``plain``
-    those of the median configuration and of plain nearest neighbours. Configurations below
+    ``score`` (C,) are the pseudo scores of ``configs`` over all machines. Configurations below
     ``limit`` are excluded; it is nan where the veto abstains.
     """
 
     configs: tuple[str, ...]
     score: Float64s
-    median: float
-    plain: float
     limit: float
-    basis: str
     reasons: dict[str, str]
     warnings: tuple[str, ...] = ()
-
-    @property
-    def excluded(self) -> tuple[str, ...]:
-        """The configurations that the veto excludes."""
-        return tuple(self.reasons)
 
 
 def viability_veto(scores: PseudoScores | Sequence[PseudoScores]) -> Viability:
@@ -332,8 +324,8 @@ def viability_veto(scores: PseudoScores | Sequence[PseudoScores]) -> Viability:
     >>> auc = np.array([[0.84], [0.82], [0.61]])
     >>> plain = np.array([0.84, 0.84])
     >>> scores = PseudoScores(("a", "b", "c"), "injected faults", ("all",), auc, auc, (), plain)
-    >>> viability_veto(scores).excluded
-    ('c',)
+    >>> list(viability_veto(scores).reasons)
+    ['c']
     """
     machines = [scores] if isinstance(scores, PseudoScores) else list(scores)
     if len({(each.configs, each.basis) for each in machines}) != 1:
@@ -362,4 +354,4 @@ def viability_veto(scores: PseudoScores | Sequence[PseudoScores]) -> Viability:
         for name, value in zip(configs, values.tolist(), strict=True)
         if value < limit
     }
-    return Viability(configs, values, median, plain, limit, basis, reasons, tuple(warnings))
+    return Viability(configs, values, limit, reasons, tuple(warnings))

@@ -126,6 +126,32 @@ class TestPValues:
         assert little < 0.05
         assert some > 0.4
 
+    def test_a_twentieth_of_the_largest_weight_is_no_little_weight(self):
+        reference = ReferenceScores([1, 2, 1, 2, 50], [0, 0, 1, 1, 2], ("a", "b", "c"))
+        weights = np.array([0.47, 0.5, 0.03])
+        literal = literal_p_value(9.0, parts_of(reference), weights)
+        assert reference.p_values([9.0], [weights]) == pytest.approx([literal])
+
+    @pytest.mark.parametrize(
+        ("given", "halving"),
+        [
+            (np.arange(1.0, 10), 4 / np.log2(5)),  # the exponential is 1/2 at the median
+            ([0.0, 1.0], 0.5),  # of a few references it is not slower than that
+            ([100.0] * 9, 1e-7 / np.log2(5)),  # equal ones have no scale of their own
+        ],
+    )
+    def test_the_tail_halves_p_as_fast_as_the_references_rise(self, given, halving):
+        reference = ReferenceScores(given, np.zeros(len(given)), ("all",))
+        found = reference.p_values(max(given) + halving * np.arange(1, 3), np.ones((2, 1)))
+        assert found == pytest.approx(np.array([1 / 2, 1 / 4]) / (len(given) + 1), rel=1e-5)
+
+    def test_one_clip_is_judged_as_a_row_is(self):
+        reference = ReferenceScores([1, 2, 3, 50], [0, 0, 0, 1], ("a", "b"))
+        weights = np.array([0.8, 0.2])
+        for score in (2.5, 9.0, 60.0):
+            assert reference.p_values(score, weights) == reference.p_values([score], [weights])[0]
+        assert reference.smallest(weights) == reference.smallest([weights])[0]
+
 
 class TestThresholds:
     @given(either, st.floats(0, 1), rates)
@@ -177,7 +203,19 @@ class TestThresholds:
         assert reference.p_values([threshold + 1e-6], [weights])[0] <= 0.01
 
 
+    def test_of_quantiles_it_may_lie_in_the_tail(self):
+        reference = ReferenceScores(np.arange(1, 20) / 20, np.zeros(19), ("all",), True)
+        threshold = reference.threshold([1.0], 0.01)
+        assert 0.95 < threshold < 1
+        low, high = reference.p_values([threshold - 1e-6, threshold + 1e-6], np.ones((2, 1)))
+        assert low > 0.01 >= high
+
+
 class TestBadInput:
+    def test_the_smallest_rate_is_a_rate(self):
+        require_rate(1e-9)
+        require_rate(0.99)
+
     @pytest.mark.parametrize("rate", [0, 1, -0.1, float("nan"), "0.1", True, None, 1e-12])
     def test_what_is_no_rate_is_refused(self, rate):
         with pytest.raises(InputError, match="must be a number between 0 and 1"):
@@ -330,6 +368,14 @@ class TestWhatIsSaidOfTheRate:
         assert low < lower < 0.1 < higher < high
         exact = beta.ppf([0.05, 0.95], 2, 18)  # if the references did not share the bank
         assert low < exact[0] < exact[1] < high
+
+    def test_of_three_clips_it_is_that_of_half_a_rank(self):
+        ends = {}
+        for kind, share in ((NEW, 0.9), (INDEPENDENT, 0.7)):
+            reference = ReferenceScores([1, 2, 3], [0, 0, 0], ("a",), kinds={"a": kind})
+            ends[kind] = expected_rates(reference, 0.1)["a"]
+            assert ends[kind] == pytest.approx(beta.ppf([0.05, 0.95], share * 0.5, share * 3.5))
+        assert ends[NEW][1] < ends[INDEPENDENT][1]
 
     def test_clips_of_one_session_count_as_one(self, bank):
         reference = reference_for(bank, "raw-k1", TAKES)
