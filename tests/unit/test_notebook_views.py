@@ -1,4 +1,4 @@
-"""What notebooks show of tables, banks, verdicts and studies."""
+"""What notebooks show of tables and studies."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import xml.etree.ElementTree as ET
 
 import numpy as np
 
-from daco import EmbeddingTable, NormalBank
-from daco.detector.model import MachineModel
-from daco.detector.verdict import judge_embeddings
+from daco import EmbeddingTable
 from daco.experiments.study import study
 
 RNG = np.random.default_rng(0)
@@ -35,25 +33,6 @@ def test_a_table_shows_its_clips_by_machine_split_domain_and_label():
     assert rows[0] == ["machine", "section", "split", "domain", "label", "clips"]
     assert ["<fan>", "00", "train", "source", "normal", "40"] in rows
     assert sum(int(row[-1]) for row in rows[1:]) == 80
-
-
-def test_a_bank_shows_its_domains():
-    title, rows = cells(NormalBank(RNG.normal(size=(20, 3)), ["a"] * 15 + ["<b>"] * 5))
-    assert title.startswith("NormalBank(20 clips")
-    assert rows[1:] == [["<b>", "5"], ["a", "15"]]
-
-
-def test_a_verdict_shows_its_decision_and_what_it_rests_on():
-    X = RNG.normal(size=(60, 6)).astype(np.float32) + 3
-    names = [f"{row}.wav" for row in range(60)]
-    model = MachineModel.fit(X, machine="fan", clip_names=names, config="raw-k1", frontend=None)
-    verdict = next(judge_embeddings(model, -X[:1], ["odd & loud.wav"]))
-    title, rows = cells(verdict)
-    assert title == "fan, odd & loud.wav: anomalous"
-    facts = dict(rows[1:])
-    assert "threshold" in facts["score"]
-    assert "training recordings only" in facts["p-value"]
-    assert facts["most similar normal"].split(",")[0] in names
 
 
 def test_a_study_shows_its_choice_and_the_pick_of_every_rule():

@@ -210,15 +210,12 @@ def _criteria(bank: NormalBank, data: MachineData, settings: Settings) -> Iterat
     if not data.balanced:
         return
     configs, n_splits, seed = settings.candidates, settings.n_splits, settings.seed
-    balance = bank.exact_balance(
-        configs, n_splits, seed, n_resamples=RESAMPLES, with_uniformity=True
-    )
+    balance = bank.exact_balance(configs, n_splits, seed, n_resamples=RESAMPLES)
     yield _measure("balance", configs, balance.splits)
     yield _measure("resample", configs, balance.resampled)
     if seed != _PAPER_SEED or n_splits < PAPER_SPLITS:
         paper = bank.exact_balance(configs, PAPER_SPLITS, _PAPER_SEED)
         yield _measure("paper", configs, paper.splits)
-    yield _measure("uniformity", configs, balance.uniformity[:, None], -1)
 
 
 def _pseudo_scores(bank: NormalBank, data: MachineData, settings: Settings) -> PseudoScores | None:

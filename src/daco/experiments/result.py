@@ -52,8 +52,8 @@ class StudyResult:
     criteria : DataFrame
         ``set, machine, section, configuration, measure, split, value``. The criterion is the mean
         of ``balance`` over splits; ``resample`` has it for resampled splits and clips, ``paper``
-        for the paper's ten splits if they are not the first ten. ``uniformity`` and ``pseudo_...``
-        have the split -1.
+        for the paper's ten splits if they are not the first ten. ``pseudo_...`` have the
+        split -1.
     run : dict
         Inputs, settings, machines, the choice, notes and times, as in ``run.json``.
     folder : Path or None

@@ -34,7 +34,6 @@ from daco.method.engine import (
 from daco.method.external import ExternalScorers
 from daco.method.scores import BankView
 from daco.method.siblings import hide_siblings
-from daco.text import html_table
 from daco.validation import Float64s, Floats, encode_domains, match_domains
 
 Grid = str | ScoreConfig | Iterable[str | ScoreConfig]
@@ -132,9 +131,6 @@ class NormalBank:
         dims = [f"{name} {size}-d" for name, size in views]
         dim = dims[0].removeprefix(f"{ONE_VIEW} ") if len(dims) == 1 else " + ".join(dims)
         return f"NormalBank({len(self)} clips: {parts}; {dim} {self._banks[0].unit.dtype})"
-
-    def _repr_html_(self) -> str:
-        return html_table(repr(self), ["domain", "clips"], self.domain_sizes.items())
 
     @property
     def domain_sizes(self) -> dict[Any, int]:
@@ -248,13 +244,11 @@ class NormalBank:
         seed: Seed = 0,
         sessions: Sequence[str] = (),
         n_resamples: int = 0,
-        with_uniformity: bool = False,
     ) -> Balance:
         """Compute the criterion of every split, as a `Balance`.
 
         `sessions` has the recording session of each clip, ``""`` if unknown; they are held out
-        whole. `n_resamples` adds the criterion of resampled splits and clips, and
-        `with_uniformity` how far held-out quantiles are from uniform.
+        whole. `n_resamples` adds the criterion of resampled splits and clips.
         """
         configs = parse_grid(grid)
         refuse_oracle(configs)
@@ -270,7 +264,6 @@ class NormalBank:
             held_out_halves(sizes.tolist(), n_splits, seed, ordered),
             n_resamples=n_resamples,
             seed=seed,
-            with_uniformity=with_uniformity,
         )
 
     def _plan(self, grid: Grid, *, leave_out: bool = False) -> Plan:

@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
 from daco.method.calibration import Support
@@ -93,13 +93,10 @@ class Balance:
         The KS distance between the held-out scores of two domains, mean over pairs of domains.
     resampled : (C, R)
         The criterion of each of R resamples of splits and clips.
-    uniformity : (C,)
-        KS distance of held-out quantiles from uniform; nan for other scores, or if not asked for.
     """
 
     splits: Float64s
     resampled: Float64s
-    uniformity: Float64s
 
     @property
     def values(self) -> Float64s:
@@ -115,7 +112,6 @@ def balance_of_halves(
     *,
     n_resamples: int = 0,
     seed: Seed = 0,
-    with_uniformity: bool = False,
 ) -> Balance:
     """The criterion of the configurations of a plan, which is one of a bank of half the clips.
 
@@ -123,16 +119,13 @@ def balance_of_halves(
     """
     sizes = np.diff(views[0].starts)
     starts = np.concatenate([[0], np.cumsum(sizes // 2)])
-    quantiles = [row for row, config in enumerate(plan.configs) if config.calibration == "conf"]
     copies, splits_of = _resample_plan(sizes.tolist(), len(held), n_resamples, seed)
     resampled, n_used = np.zeros((len(plan.configs), n_resamples)), np.zeros(n_resamples)
-    distances, distance_sums = [], np.zeros(len(quantiles))
+    distances = []
     for first, scores in _held_out_scores(views, external, plan, held, starts):
         parts = [scores[..., a:b] for a, b in pairwise(starts)]
         pairs = [ks_counts(a, b) / (a.shape[-1] * b.shape[-1]) for a, b in combinations(parts, 2)]
         distances.append(np.mean(pairs, axis=0))
-        if with_uniformity:
-            distance_sums += sum(uniformity_ks(part[quantiles]).sum(axis=1) for part in parts)
         for split in range(first, first + scores.shape[1]):
             drawn = np.nonzero(splits_of == split)[0]
             if len(drawn):
@@ -141,12 +134,9 @@ def balance_of_halves(
                 known = ~np.isnan(ks).any(axis=0)  # two domains have a clip in this split
                 np.add.at(resampled.T, drawn[known], ks.T[known])
                 np.add.at(n_used, drawn[known], 1)
-    uniformity = np.full(len(plan.configs), np.nan)
-    if with_uniformity:
-        uniformity[quantiles] = distance_sums / (len(held) * len(sizes))
     with np.errstate(invalid="ignore"):  # a resample without any such split is nan
         resampled /= n_used
-    return Balance(np.concatenate(distances, axis=1), resampled, uniformity)
+    return Balance(np.concatenate(distances, axis=1), resampled)
 
 
 def _held_out_scores(
@@ -266,14 +256,3 @@ def _count_below(large: Float64s, small: Float64s) -> tuple[NDArray[Any], NDArra
         below[row] = np.searchsorted(ascending[row], points, "left")
         up_to[row] = np.searchsorted(ascending[row], points, "right")
     return below, up_to
-
-
-def uniformity_ks(scores: ArrayLike) -> Float64s:
-    """Compute the KS distance to the uniform distribution on [0, 1] along the last axis."""
-    ordered = np.sort(np.asarray(scores, np.float64), axis=-1)
-    n = ordered.shape[-1]
-    if n == 0:
-        raise InputError("Uniformity needs at least one score.")
-    above = (np.arange(1, n + 1) / n - ordered).max(axis=-1)
-    below = (ordered - np.arange(n) / n).max(axis=-1)
-    return np.asarray(np.maximum(above, below))

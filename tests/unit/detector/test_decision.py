@@ -175,6 +175,10 @@ class TestThresholds:
                 rate, rel=slack
             )
 
+    def test_oddness_is_a_ratio_of_logarithms_and_finite(self):
+        found = [oddness(p, 0.1) for p in (1.0, 0.5, 0.1, 0.01, 0.0)]
+        assert found == pytest.approx([0, np.log10(2), 1, 2, 307.65], abs=0.01)
+
     @given(rates, st.one_of(st.just(1.0), st.floats(0, 3)))
     def test_oddness_is_at_least_one_exactly_where_a_clip_is_anomalous(self, rate, factor):
         p_value = min(1.0, rate * factor)
@@ -201,7 +205,6 @@ class TestThresholds:
         threshold = reference.threshold(weights, 0.01)
         assert threshold >= 100
         assert reference.p_values([threshold + 1e-6], [weights])[0] <= 0.01
-
 
     def test_of_quantiles_it_may_lie_in_the_tail(self):
         reference = ReferenceScores(np.arange(1, 20) / 20, np.zeros(19), ("all",), True)

@@ -54,7 +54,7 @@ def run(tmp_path_factory):
 
 
 def test_one_domain_has_scores_metrics_and_decisions_but_no_criterion(run):
-    assert not run.criteria["measure"].isin(["balance", "resample", "paper", "uniformity"]).any()
+    assert not run.criteria["measure"].isin(["balance", "resample", "paper"]).any()
     metrics = run.metrics()
     assert {"auc", "pauc"} <= set(metrics)
     for _, row in metrics[metrics["configuration"] == "ldn-ratio-K1"].iterrows():

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_array_equal
-from scipy.stats import ks_2samp, kstest
+from scipy.stats import ks_2samp
 
 import daco
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.criterion import held_out_halves, ks_counts, uniformity_ks
+from daco.method.criterion import held_out_halves, ks_counts
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "blend"]
 scores = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
@@ -31,11 +31,6 @@ def bank(sizes, seed=0, shift=0.0):
 def test_ks_is_scipys(a, b):
     count = ks_counts(np.array([a], float), np.array([b], float))[0]
     assert count / (len(a) * len(b)) == pytest.approx(ks_2samp(a, b).statistic, abs=1e-12)
-
-
-@given(arrays(np.float64, st.integers(1, 40), elements=st.floats(0, 1)))
-def test_uniformity_is_scipys(values):
-    assert uniformity_ks(values) == pytest.approx(kstest(values, "uniform").statistic, abs=1e-12)
 
 
 def test_halves_hold_out_half_of_each_domain_rounded_down():
@@ -63,9 +58,6 @@ def test_splits_are_deterministic_and_nest():
     many = bank((190, 10)).exact_balance(GRID, 200, seed=3).splits
     assert_array_equal(bank((190, 10)).exact_balance(GRID, 10, seed=3).splits, many[:, :10])
     assert (bank((190, 10)).exact_balance(GRID, 200, seed=4).splits != many).any()
-    balance = bank((190, 10)).exact_balance(GRID, 200, seed=3, with_uniformity=True)
-    assert_array_equal(balance.splits, many)
-    assert_array_equal(np.isfinite(balance.uniformity), [False, True, False, False])
 
 
 def test_a_shift_between_domains_is_seen_and_calibration_removes_it():
