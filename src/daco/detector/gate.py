@@ -159,12 +159,9 @@ def _farther(normals: Normals, known: MachineModel | None) -> tuple[Float64s, Fl
 
 
 def doubtful_normals(normals: Normals) -> dict[int, str]:
-    """The few normals to listen to: not odd enough to be left out, but not alike either.
+    """At most three normals to listen to, the most doubtful first.
 
-    A recording of another machine can be as near as normals of different speeds are to each other
-    (:data:`FAR` compares with those). In the levels of its octave bands it is farther from its
-    second nearest neighbour than the normals of its domain usually are from theirs. The reasons are
-    those of at most three rows, the most doubtful first.
+    Another machine can be as near as another speed; its octave bands are farther than usual.
     """
     if normals.levels is None or len(normals) < FEWEST:
         return {}

@@ -43,10 +43,9 @@ _PACKAGE = re.compile(r"[\w.-]{1,99} [\w.!+-]{1,99}", re.ASCII)
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array, or one text for each clip, stored as UTF-8 with a zero byte after each.
+    """An array, or texts that follow a rule, in UTF-8 with a zero byte after each.
 
-    Equal words in shapes are equal sizes. `rule` tells whether a text is allowed; one that may be
-    unknown is "" then, and there may be none at all.
+    Equal words in shapes are equal sizes. What may be unknown is "", or there are none at all.
     """
 
     dtype: str

@@ -100,10 +100,7 @@ def reference_fields(
     before: Mapping[str, Mapping[str, Any]] | None = None,
     when: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The fields of a model that follow from its bank and from new normals.
-
-    `before` is the basis before a revision, and `when` the time of domains' new reference clips.
-    """
+    """The fields of a model that follow from its bank, new normals and the basis `before` these."""
     reference = reference_for(bank, config, sessions, new, siblings)
     basis = {}
     for name, kind in reference.kinds.items():

@@ -198,10 +198,7 @@ def _revised(
     labels: Sequence[str] = (),
     **changes: Any,
 ) -> MachineModel:
-    """The model with other normals, and with a new bank where their `labels` are given.
-
-    `when` are the times of domains' new reference clips.
-    """
+    """The model with other normals, and with a new bank where their `labels` are given."""
     bank = model.bank  # or an error: an external scorer is another one here
     fields = vars(model) | changes
     new = fields["new_embeddings"]

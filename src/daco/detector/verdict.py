@@ -290,11 +290,7 @@ def _state_by_sound(
     windows: int,
     count: int | None,
 ) -> tuple[str, list[str], Bools]:
-    """The state before the score is looked at, its reason, and the windows that can be judged.
-
-    A recording is off where most windows are. It is out of range where as many windows are as
-    count for the score, or most of them, unless those that can be judged are anomalous.
-    """
+    """The state before the score is looked at, its reason, and the windows that can be judged."""
     guards = [None] * windows if levels is None else check_levels(model.ranges, levels, windows)
     outside = [guard for guard in guards if guard is not None]
     states = Counter(guard.state for guard in outside)

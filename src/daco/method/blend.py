@@ -35,10 +35,7 @@ def blend_members(n_clips: int) -> tuple[Base, ...]:
 
 
 def view_blend(scores: Sequence[Floats], supports: Sequence[Support]) -> Float64s:
-    """Mean normal score (S, n) over the members of a view.
-
-    Members without a scale do not count, unless all are like that.
-    """
+    """Mean normal score (S, n) over the members of a view that have a scale, or over all."""
     ascending = [support.pooled for support in supports]
     normal = [normal_scores(row, each) for row, each in zip(ascending, scores, strict=True)]
     counts = np.array([row[:, -1] > median(row)[:, 0] for row in ascending])

@@ -19,10 +19,7 @@ _SPREAD_FLOOR = 1e-12
 
 
 class Support:
-    """Leave-one-out scores (S, N) of one base score: sorted, and summarised by domain.
-
-    Domain g is columns ``starts[g]:starts[g + 1]``.
-    """
+    """Leave-one-out scores (S, N); domain g is columns ``starts[g]:starts[g + 1]``."""
 
     def __init__(self, scores: Floats, starts: Indices) -> None:
         self.scores = scores.astype(np.float64)
@@ -45,10 +42,7 @@ class Support:
 
 
 class CalibratedScores:
-    """The calibrations of one base score (S, n) of n clips; each map is computed once.
-
-    Scores that may be negative are `signed`.
-    """
+    """The calibrations of scores (S, n), `signed` if these may be negative; maps are kept."""
 
     def __init__(self, scores: Floats, support: Support, signed: bool) -> None:
         self._scores = scores.astype(np.float64)

@@ -53,10 +53,7 @@ def choose_normals(
 
 
 def _k_centres(unit: Floats, count: int) -> Indices:
-    """Indices of ``count`` unit rows, each the farthest from those before it; ties to the first.
-
-    The first is the row nearest to the mean.
-    """
+    """The row nearest to the mean, and others, each the farthest from those before it."""
     mean = unit.mean(axis=0, dtype=np.float64).astype(unit.dtype)
     chosen = np.empty(count, np.intp)
     chosen[0] = (unit @ mean).argmax()

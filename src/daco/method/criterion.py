@@ -113,10 +113,7 @@ def balance_of_halves(
     n_resamples: int = 0,
     seed: Seed = 0,
 ) -> Balance:
-    """The criterion of the configurations of a plan, which is one of a bank of half the clips.
-
-    `held` (S, N) are the held-out clips of each split. Resamples are of splits and clips.
-    """
+    """The criterion of a plan, one of a bank of half the clips, by the held-out clips (S, N)."""
     sizes = np.diff(views[0].starts)
     starts = np.concatenate([[0], np.cumsum(sizes // 2)])
     copies, splits_of = _resample_plan(sizes.tolist(), len(held), n_resamples, seed)
@@ -182,10 +179,7 @@ def _take(values: Floats, index: Indices) -> Floats:
 def _resample_plan(
     sizes: Sequence[int], n_splits: int, n_resamples: int, seed: Seed
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """Draw resamples: how often each clip is in each (R, N), and the splits of each.
-
-    Clips are drawn with replacement within domains; all splits are used about equally often.
-    """
+    """How often each clip is in each resample (R, N), and the splits of each."""
     # Not the generator of the splits: more resamples must not change them.
     rng = np.random.default_rng([int(random_generator(seed).integers(2**31)), n_resamples])
     copies = [rng.multinomial(size, np.full(size, 1 / size), n_resamples) for size in sizes]
@@ -196,10 +190,7 @@ def _resample_plan(
 
 
 def resampled_ks(scores: Float64s, copies: NDArray[np.int64], starts: Indices) -> Float64s:
-    """KS distances (C, R) of held-out scores (C, n) whose clips occur `copies` (R, n) times.
-
-    It is the mean over pairs of domains that have a clip in the resample.
-    """
+    """KS distances (C, R) of held-out scores (C, n) whose clips occur `copies` (R, n) times."""
     total = np.zeros((len(scores), len(copies)))
     n_pairs = np.zeros(len(copies))
     for (a, b), (c, d) in combinations(pairwise(starts), 2):

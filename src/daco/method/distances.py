@@ -53,8 +53,7 @@ def _scaled(X: Floats) -> Floats:
 def cosine_distances(A: Floats, B: Floats) -> Floats:
     """1 - cos for unit rows, (len(A), len(B)), never negative.
 
-    Identical directions differ from 0 by rounding alone; left there, that noise would be
-    divided by other noise in a density ratio. Distances below 32 ulp are therefore 0.
+    Below 32 ulp they are 0: a density ratio would divide rounding noise by other noise.
     """
     distances = A @ B.T
     np.subtract(1, distances, out=distances)
@@ -70,11 +69,7 @@ def equal_views(X: Floats, views: Views) -> Floats:
 
 
 class BankDistances:
-    """Distances between all clips of a bank, and lists of the nearest; infinite to itself.
-
-    They are kept if they fit into ``memory_budget`` bytes; those of a larger bank are computed
-    block by block whenever they are needed.
-    """
+    """Distances between all clips, infinite to itself; kept if they fit into the budget."""
 
     def __init__(self, unit: Floats, memory_budget: int = MEMORY_BUDGET) -> None:
         self.unit = unit

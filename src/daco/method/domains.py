@@ -53,14 +53,12 @@ def oracle_weights(domain_codes: ArrayLike, n_domains: int) -> Float64s:
 
 
 class DecisionWeights:
-    """The weights of the decision, fitted to normals of a bank in each view.
+    """The weights of the decision, fitted to normals of domains `codes` in each view.
 
     A clip belongs to a domain in proportion to the paper's soft weight times how usual its
     distances to every domain are among that domain's own normals. The soft weight alone favours the
-    domain with more clips, and takes clips of a wide domain for clips of a dense one.
-
-    Fitted are the distances (n, N) of some normals of domains `codes` to all, infinite to itself,
-    in each view; domain g is columns ``starts[g]:starts[g + 1]``.
+    domain with more clips, and takes clips of a wide domain for clips of a dense one. Distances
+    (n, N) are to all normals, infinite to itself; domain g is columns ``starts[g]:starts[g + 1]``.
     """
 
     def __init__(self, distances: Sequence[Floats], codes: Indices, starts: Indices) -> None:

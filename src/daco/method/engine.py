@@ -29,11 +29,7 @@ _NO_DOMAINS = np.empty((0, 0))
 
 
 class Plan:
-    """The base scores that configurations need in the views of a bank of `n_clips`.
-
-    A blend needs its members in all views. Other scores are those of the first view, where the
-    external scores are as well.
-    """
+    """The base scores that are needed: those of blends in all views, others in the first."""
 
     def __init__(self, configs: Sequence[ScoreConfig], n_clips: int) -> None:
         bases = _different(config.base for config in configs)
@@ -79,10 +75,7 @@ def _external(label: str) -> Base:
 
 @dataclass(frozen=True)
 class Block:
-    """Some clips: distances (N, n) to the normals in each view, and external scores (n,).
-
-    Clips of the bank itself have the number of siblings that are `hidden` from each.
-    """
+    """Distances (N, n) of clips by view, external scores, how many were `hidden` of normals."""
 
     distances: list[Floats]
     external: dict[Base, Float64s]
@@ -91,11 +84,7 @@ class Block:
 
 @dataclass(frozen=True)
 class ViewScores:
-    """Base scores of n clips in one view of S banks.
-
-    ``scores`` are {base: (S, n)}, ``supports`` the leave-one-out scores of the normals, and
-    ``domain`` (S, G, n) the distance of each clip to the nearest normal of each domain.
-    """
+    """Scores (S, n), leave-one-out scores, and distances (S, G, n) to domains, in one view."""
 
     scores: Mapping[Base, Floats]
     supports: Mapping[Base, Support]
@@ -122,11 +111,7 @@ def grid_scores(
     blend_supports: Mapping[Base, Support],
     oracle: Float64s | None = None,
 ) -> tuple[Float64s, dict[Base, Float64s]]:
-    """Scores of every configuration, (C, S, n), and the parts (V, S, n) of the blends.
-
-    `blend_supports` are those of calibrated blends, and `oracle` (S, G, n) the weights of the true
-    domains.
-    """
+    """Scores of every configuration, (C, S, n), and the parts (V, S, n) of the blends."""
     parts = {base: blend_by_view(base, plan, views) for base in plan.blends}
     scores = {**views[0].scores, **{base: each.mean(axis=0) for base, each in parts.items()}}
     supports = {**views[0].supports, **blend_supports}
@@ -199,10 +184,7 @@ class ClipScores:
 
 
 class BankScores:
-    """What the scores of all clips share: the views of a bank, and its leave-one-out scores.
-
-    ``order`` are the rows of the normals as they were given; here they are grouped by domain.
-    """
+    """What the scores of all clips share; ``order`` are the rows of the normals as given."""
 
     def __init__(
         self, banks: Sequence[BankView], external: ExternalScorers, order: Indices

@@ -27,11 +27,7 @@ _ROWS = 256  # keeps the temporary arrays of a minimum in the cache
 
 
 class BankView:
-    """One view of a bank: its unit rows, grouped by domain, and the densities of its normals.
-
-    Domain g is rows ``starts[g]:starts[g + 1]``. Distances between normals that take no more than
-    `memory_budget` bytes are kept.
-    """
+    """One view of a bank; domain g is the unit rows ``starts[g]:starts[g + 1]``."""
 
     def __init__(self, unit: Floats, starts: Indices, memory_budget: int) -> None:
         self.unit = unit
@@ -119,11 +115,7 @@ class BankView:
         return np.concatenate(parts, axis=1)
 
     def subset_scores(self, bases: Sequence[Base], members: Bools) -> tuple[BaseScores, Floats]:
-        """Score every normal against each of S subsets of the bank, itself excluded.
-
-        With the members (S, N) of the subsets the scores are {base: (S, N)}, and the distances to
-        the nearest member of each domain (S, G, N).
-        """
+        """Score normals by subsets, members (S, N), without themselves; distances (S, G, N)."""
         from daco.method import _loops
 
         orders = sorted({base.k for base in bases} | {1})
@@ -216,10 +208,7 @@ def _least(operation: np.ufunc, distances: Floats, density: Floats) -> Floats:
 def _subset_sums(
     distances: BankDistances, members: Bools, orders: Sequence[int], n_outside: int
 ) -> tuple[Floats, NDArray[np.int32]]:
-    """Sums over the nearest members (S, len(orders), N), and the nearest of them (S, N).
-
-    Clips outside a subset have the first ``n_outside`` sums only.
-    """
+    """Sums over the nearest members (S, orders, N), few for others, and the nearest (S, N)."""
     from daco.method import _loops
 
     lists, wanted = distances.lists(orders[-1]), np.array(orders)

@@ -262,10 +262,7 @@ def pseudo_scores(
 
 
 def bank_pseudo_scores(bank: NormalBank, configs: Grid, seed: int = 0) -> PseudoScores | None:
-    """Pseudo scores of a bank's normals, moved; None if no configuration or domain can be judged.
-
-    Configurations that need tables of scores are left out: these cannot score pseudo-anomalies.
-    """
+    """Pseudo scores of a bank's normals, moved; tables of scores cannot be judged by them."""
     external = bank._external
     judged = without_tables(parse_grid(configs), set(external.labels) - set(external.detectors))
     if not judged:
