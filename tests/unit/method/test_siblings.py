@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
 import daco
 from daco.errors import InputError, NotEnoughClipsError
+from daco.method.siblings import hide_siblings
 
 
 def recordings(count, size, noise=0.1, dim=16, seed=0):
@@ -26,6 +29,72 @@ def test_of_independent_clips_few_have_likely_siblings(dim):
     found = hidden(np.random.default_rng(dim).normal(size=(400, dim)) + 1)
     assert np.mean(found > 0) < 0.4
     assert found.mean() < 1
+
+
+def distances_of(X):
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    return np.where(np.eye(len(X), dtype=bool), np.inf, 1 - unit @ unit.T)
+
+
+def literal_growth(ordered):
+    """How much faster distances grow later than at the first neighbours, mean over three steps."""
+    n = len(ordered)
+    reach = int(min(n**0.5, n / 10))
+    if reach < 4:
+        return 1.0
+    steps = [np.log(ordered[:, k] / ordered[:, k - 1]).mean() for k in range(1, reach + 4)]
+    growth = [k * step for k, step in enumerate(steps, start=1)]
+    smooth = [np.mean(growth[k : k + 3]) for k in range(reach + 1)]
+    return max(smooth[1:reach]) / smooth[0]
+
+
+def literal_hidden(d):
+    """Nearer than chance explains, and up to 1 % where distances grow; a tenth at most."""
+    n, ordered = len(d), np.sort(d, axis=1)
+    least = round(0.01 * n * np.clip((literal_growth(ordered) - 1.5) / 0.25, 0, 1))
+    low, middle = (n - 1) // 10, (n - 1) // 2
+    z = [NormalDist().inv_cdf(each / n) for each in (low + 1, middle + 1, 0.3)]
+    result = []
+    for row, others in zip(d, np.argsort(d, axis=1), strict=True):
+        a, b = np.cbrt(np.sort(row)[[low, middle]])
+        limit = max(b + (a - b) * (z[2] - z[1]) / (z[0] - z[1]), 0) ** 3
+        near = [row[other] < limit or rank < least for rank, other in enumerate(others[: n // 10])]
+        result.append(set(others[: n // 10][near].tolist()))
+    return result
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        recordings(300, 1),
+        recordings(60, 5, noise=0.5),
+        recordings(30, 10, noise=1.1),
+        recordings(20, 10, noise=1.4),
+        recordings(40, 10, noise=1.0, dim=4),
+        recordings(100, 10, noise=1.2, dim=64),
+        recordings(4, 10),
+        recordings(39, 1),
+        recordings(3, 3),
+    ],
+    ids=lambda X: f"{len(X)}x{X.shape[1]}",
+)
+def test_what_is_hidden_is_what_the_rule_says(X):
+    d = distances_of(X)
+    expected = literal_hidden(d)
+    before = d.copy()
+    counts = hide_siblings(d, np.arange(len(d)), np.array([0, len(d)]))
+    assert [set(np.flatnonzero(new & ~old)) for new, old in zip(np.isinf(d), np.isinf(before),
+                                                               strict=True)] == expected  # fmt: skip
+    assert counts.tolist() == [len(each) for each in expected]
+
+
+def test_a_number_hides_as_many_and_at_most_a_third():
+    d = distances_of(recordings(30, 1))
+    nearest = np.argsort(d, axis=1)
+    some = d.copy()
+    assert set(hide_siblings(some, np.arange(30), np.array([0, 30]), 2).tolist()) == {2}
+    assert np.isinf(np.take_along_axis(some, nearest[:, :2], axis=1)).all()
+    assert set(hide_siblings(d, np.arange(30), np.array([0, 30]), 25).tolist()) == {10}
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 10])
