@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,6 +37,13 @@ def test_within_the_range_of_the_normals_only_ranks_count(seed, n):
     assert_array_equal(normal_scores(np.exp(loo), np.exp(scores)), normal_scores(loo, scores))
     assert normal_scores(loo, loo).mean() == pytest.approx(0, abs=1e-12)
     assert normal_scores(loo, np.median(loo)[None, None]) == pytest.approx(0, abs=1e-12)
+
+
+def test_a_normal_score_is_the_quantile_of_the_mid_rank_with_a_tail():
+    """Ranks 0, 1/2, 1, 3/2, 5/2 and 3 of three normals; the last is one scale above them."""
+    found = normal_scores(np.array([[0.1, 0.2, 0.3]]), np.array([[0, 0.1, 0.15, 0.2, 0.3, 0.4]]))
+    quantiles = [NormalDist().inv_cdf((rank + 0.5) / 4) for rank in (0, 0.5, 1, 1.5, 2.5, 3)]
+    assert_allclose(found[0], np.add(quantiles, [0, 0, 0, 0, 0, 9 / 10]), atol=1e-12)
 
 
 def test_beyond_the_normals_scores_rise_up_to_a_limit():
