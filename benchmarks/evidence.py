@@ -148,8 +148,8 @@ def show_bases(grid, machines: dict[str, Machine]) -> None:
         omega = official(machines, dict.fromkeys(machines, raw[0]))
         cut = "" if kept[mine].all() else f"cuts {int((~kept[mine]).sum())} of {len(mine)}"
         print(f"| `{base.name}` | {' | '.join(cells)} | {omega:.1f} | {span} | {cut} |")
-    excluded = ", ".join(veto.excluded) or "none"
-    print(f"\nVeto ({veto.basis}): limit {100 * veto.limit:.1f}; excluded: {excluded}")
+    excluded = ", ".join(veto.reasons) or "none"
+    print(f"\nVeto: limit {100 * veto.limit:.1f}; excluded: {excluded}")
     for name, rows in (("excluded", ~kept), ("kept", kept)):
         if rows.any():
             low, high = 100 * veto.score[rows].min(), 100 * veto.score[rows].max()
