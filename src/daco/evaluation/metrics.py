@@ -217,6 +217,9 @@ def decision_metrics(
 
     A decision is 1 for an anomalous clip. If half of the clips are anomalies, a system that always
     decides 1 has F1 = 0.667.
+
+    >>> decision_metrics([1, 1, 0], [0, 1, 1], ["line-2"] * 3)
+    {'precision_line-2': 0.5, 'recall_line-2': 0.5, 'f1_line-2': 0.5}
     """
     alarms = _binary(decisions, "decisions", "Write 1 for an alarm and 0 for none.")
     truth, names, codes = _truth(len(alarms), labels, domains)

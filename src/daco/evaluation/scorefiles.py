@@ -100,6 +100,12 @@ def write_scores(
 
     The names of the clips decide whether the file is named as in 2020 or 2021. In 2021 there are
     two files, one for each domain; the path is that of the first.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> path = write_scores(folder, "fan", "00", ["section_00_0000.wav"], [0.1])
+    >>> print(path.name, path.read_text(), sep=": ", end="")
+    anomaly_score_fan_section_00_test.csv: section_00_0000.wav,0.1
     """
     values = np.asarray(scores, dtype=np.float64)
     return _write(folder, (machine, section, SCORES), names, values, np.isfinite(values))
