@@ -14,6 +14,7 @@ from postgres import postgres_server
 from service_process import PATIENCE, ServiceProcess, faulty, normal, wait_until
 from stores import BACKENDS, new_url
 
+from daco.detector.model import MachineModel
 from daco.monitoring.service import schemas
 from daco.monitoring.store import Store
 
@@ -128,6 +129,28 @@ def test_a_signal_to_end_lets_work_in_progress_end(tmp_path):
     assert sorted(load.ids) == sorted(stored(service.database))
     assert "Traceback" not in service.log
     assert "graceful shutdown exceeded" not in service.log  # nor was anything cut off
+
+
+def test_uploads_while_a_model_changes_are_judged_by_one_of_its_versions(tmp_path):
+    with ServiceProcess(tmp_path) as service:
+        path = tmp_path / "models" / "press.daco"
+        versions = [MachineModel.load(path), MachineModel.load(path).at_rate(0.2)]
+        load = Load(service, threads=2)
+        for turn in range(7):
+            before = len(load.ids)
+            wait_until(lambda before=before: len(load.ids) >= before + 5)
+            versions[(turn + 1) % 2].save(path)
+        wait_until(lambda: judged_by(service) == versions[1].sha256)
+        load.stop()
+        assert not load.others
+        with Store.open(service.database) as store:
+            used = {clip.model_sha256 for clip in store.clips("press", 10_000)}
+        assert used == {version.sha256 for version in versions}
+        assert "Traceback" not in service.log
+
+
+def judged_by(service):
+    return service.score(normal(), record="false").json()["clip"]["model_sha256"]
 
 
 def test_workers_may_die_under_load(tmp_path):

@@ -287,7 +287,7 @@ class TestBounds:
                 for each in crowd:
                     each.join()
         assert told == [200] * 30
-        assert slowest < 10
+        assert slowest < 30  # seconds, of a busy computer; whoever is denied waits for minutes
 
 
 def header(rate: int = RATE, channels: int = 1, bits: int = 16, size: int = 32000) -> bytes:

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import soundfile
 from command_line import refused, run
+from drill import hum
 from shared_data import shared
 
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 
-RATE = 16000
 DAYS = ("20260512", "20260513", "20260514")
 FIT = ("--config", "raw-k1")
 
 
-def hum(path, day, seed):
-    """Half a second of a machine, which wobbles in another way every day."""
-    rng = np.random.default_rng(seed)
-    time = np.arange(RATE // 2) / RATE
-    wobble = 1 + 0.3 * np.sin(2 * np.pi * (6 + 2 * day) * time + rng.uniform(0, 6))
-    wave = 0.2 * wobble * np.sin(2 * np.pi * 200 * time) + rng.normal(0, 0.03, len(time))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    soundfile.write(path, wave, RATE)
+def record(path, day, seed):
+    """A recording of a machine that wobbles in another way every day."""
+    hum(path, 200, seed, modulation=6.0 + 2 * day)
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +26,9 @@ def motor(tmp_path_factory):
     root = tmp_path_factory.mktemp("plant") / "motor"
     for number, day in enumerate(DAYS):
         for clip in range(5):
-            hum(root / "old" / f"{day}_08{clip}000.wav", number, 10 * number + clip)
+            record(root / "old" / f"{day}_08{clip}000.wav", number, 10 * number + clip)
     for clip in range(5):
-        hum(root / "new" / f"20260520_08{clip}000.wav", 3, 100 + clip)
+        record(root / "new" / f"20260520_08{clip}000.wav", 3, 100 + clip)
     return root
 
 
@@ -93,15 +87,9 @@ def test_a_thinned_model_keeps_the_sessions_of_what_is_left(motor, tmp_path):
 def test_an_update_brings_its_sessions(motor, tmp_path):
     fitted(motor, tmp_path / "motor.daco", "--session-by", "gap:30min")
     for clip in range(4):
-        hum(tmp_path / "more" / f"202605{15 + clip // 2}_08{clip}000.wav", 1, 200 + clip)
-    update = (
-        "update",
-        tmp_path / "motor.daco",
-        tmp_path / "more",
-        "--domain",
-        "old",
-        "--keep-suspicious",
-    )
+        record(tmp_path / "more" / f"202605{15 + clip // 2}_08{clip}000.wav", 1, 200 + clip)
+    update = ("update", tmp_path / "motor.daco", tmp_path / "more", "--domain", "old")
+    update += ("--keep-suspicious",)
     several = tmp_path / "several.daco"
     run(*update, "--out", several, "--session-by", "gap:30min")
     days = ["2026-05-15 08:00:00"] * 2 + ["2026-05-16 08:20:00"] * 2

@@ -50,7 +50,8 @@ def assert_default_rule(rows):
 @pytest.mark.parametrize(("shift", "spread"), alarm.APART)
 @pytest.mark.parametrize("sizes", SMALL)
 def test_equal_or_separate_domains_realise_the_rate_and_keep_the_power(sizes, shift, spread):
-    rows = study(*sizes, shift, spread)
+    # The rate of one bank has a standard deviation of 0.1: the mean of 80 one of 0.011.
+    rows = study(*sizes, shift, spread, banks=80 if sizes[0] == 300 else BANKS)
     assert_rates(rows)
     assert_default_rule(rows)
     for name in ("calibrated", "fitted"):

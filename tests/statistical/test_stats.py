@@ -204,7 +204,7 @@ def test_wrong_arguments_are_named(statistic, arguments, message):
 TRIALS = 500
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
+@pytest.mark.parametrize("n", [2, 3, 10])
 def test_an_interval_over_machines_covers_what_it_states(n):
     """Two systems on n machines of one population; the interval holds the true difference."""
     rng = np.random.default_rng(n)
@@ -216,7 +216,7 @@ def test_an_interval_over_machines_covers_what_it_states(n):
             for mean in (66, 62)
         ]
 
-    truth = np.subtract(*(harmonic_mean(values) for values in systems(1_000_000)))
+    truth = np.subtract(*(harmonic_mean(values) for values in systems(200_000)))
     first, second = systems(TRIALS, n)
     columns = ["auc_source", "auc_target", "pauc"]
     covered = []

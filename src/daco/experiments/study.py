@@ -39,7 +39,7 @@ from daco.experiments.provenance import (
     system_inputs,
 )
 from daco.experiments.result import StudyResult
-from daco.experiments.run_folder import RunFolder
+from daco.experiments.run_folder import SCHEMA, RunFolder
 from daco.experiments.systems import Systems, has_normals, read_systems, with_systems
 from daco.files.remote import is_remote, require_local
 from daco.method.criterion import CHOICE_SPLITS
@@ -59,7 +59,6 @@ Progress = Callable[[str, int, int], None]
 Key = tuple[str, str, str]
 """Set, machine and section."""
 
-SCHEMA = 2
 _FEW = 3  # machines that are studied in this process by default: processes take a second to start
 _THREADS = 4  # workers up to which threads are faster than processes, which load everything anew
 
