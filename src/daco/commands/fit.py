@@ -22,7 +22,13 @@ from daco.commands.console import (
     show_skipped,
 )
 from daco.commands.embed import load_network
-from daco.commands.models import alarm_limit, configuration, show_conditions, show_replaced
+from daco.commands.models import (
+    alarm_limit,
+    configuration,
+    show_conditions,
+    show_expectation,
+    show_replaced,
+)
 from daco.commands.options import (
     Location,
     OnError,
@@ -232,6 +238,7 @@ def _show_models(
         if thinned_from := model.provenance.get("thinned_from"):
             console.write(f"They represent {quantity(thinned_from, 'recording')}.")
         console.write(alarm_limit(model))
+        show_expectation(console, model)
         if verbose:
             for line in configuration(model):
                 console.write(line)

@@ -78,6 +78,14 @@ def alarm_limit(model: MachineModel) -> str:
     )
 
 
+def show_expectation(console: Output, model: MachineModel) -> None:
+    """Print how often the model will raise a false alarm, and how soon it finds a fault."""
+    from daco.monitoring.expectation import expectation_of_model
+
+    for sentence in expectation_of_model(model):
+        console.write(sentence)
+
+
 def show_replaced(console: Output, kept: Sequence[Location]) -> None:
     """Print where replaced models are kept."""
     if len(kept) == 1:

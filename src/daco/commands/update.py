@@ -13,7 +13,13 @@ from daco.commands.console import (
     progress_bars,
     show_skipped,
 )
-from daco.commands.models import alarm_limit, configuration, show_conditions, show_replaced
+from daco.commands.models import (
+    alarm_limit,
+    configuration,
+    show_conditions,
+    show_expectation,
+    show_replaced,
+)
 from daco.commands.options import (
     Location,
     OnError,
@@ -283,6 +289,7 @@ def save_model(
     console.write(done or added)
     show_conditions(console, after, before, verbose)
     console.write(alarm_limit(after))
+    show_expectation(console, after)
     if verbose:
         for line in configuration(after):
             console.write(line)

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daco.errors import InputError
 from daco.validation import Float64s
 
+if TYPE_CHECKING:
+    from daco.detector.model import MachineModel
+
 HEARD = 0.4
 """Share of recordings in which a typical fault is heard: what real machines' faults showed."""
 
 CONFIDENCE = 0.8  # of the interval of a rate
 MOST_MEMORY = 12  # clips that a chain remembers exactly
+EVERY_MINUTES = 10
+"""Between recordings, where nobody knows better yet."""
+
+_KNOWN_FROM = 100  # clips whose decisions say how alike successive ones are
 
 _NUMBERS = ["three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _TIMES = ["twice", *(f"{number} times" for number in _NUMBERS)]
@@ -263,6 +271,32 @@ def expect(
     return Expectation(
         week / between[0], week / between[1], week / between[2], between[0], heard, to_alarm
     )
+
+
+def expectation_of_model(model: MachineModel, rule: tuple[int, int] = (3, 5)) -> list[str]:
+    """What to expect of a model in plain words, with a recording every 10 minutes."""
+    references = len(model.new_names) or None  # those of the bank do not say how sure the rate is
+    a_day = 24 * 60 / EVERY_MINUTES
+    false_alarms, delay = expect(
+        rule, model.false_alarm_rate, a_day, references=references
+    ).sentences
+    return [f"{false_alarms.rstrip('.')}, with a recording every {EVERY_MINUTES} minutes.", delay]
+
+
+def correlation_of(anomalous: Sequence[bool]) -> float:
+    """Correlation of successive decisions, for `expect`; 0 where too few are known.
+
+    >>> correlation_of([False] * 60 + [True] * 20 + [False] * 60)
+    0.9
+    >>> correlation_of([True, False] * 10)
+    0.0
+    """
+    flags = np.asarray(anomalous, float)
+    if len(flags) < _KNOWN_FROM or flags.std() == 0:
+        return 0.0
+    centred = flags - flags.mean()
+    correlation = float(centred[1:] @ centred[:-1] / (centred @ centred))
+    return round(min(max(correlation, 0.0), 0.9), 1)
 
 
 def _count(number: float) -> str:

@@ -98,7 +98,6 @@ def findings(
     healthy: HealthyProfile | Sequence[NDArray[Any]],
     *,
     condition: str | None = None,
-    nearest: Sequence[int] | None = None,
 ) -> list[Finding]:
     """Return what sounds different from healthy recordings, the most important first.
 
@@ -112,8 +111,6 @@ def findings(
         The healthy recordings of the machine; at least 5, better 20. A profile saves time.
     condition : str, optional
         The operating condition to compare with, if the profile has at least 20 recordings of it.
-    nearest : sequence of int, optional
-        Rows of the profile that are most similar; by default those with similar levels and tones.
 
     Returns
     -------
@@ -137,10 +134,15 @@ def findings(
             f"Resample it to {healthy.sample_rate} Hz."
         )
     sound = sound_features(waveform, sample_rate)
+    return compare(sound, len(waveform) / sample_rate, healthy, condition)
+
+
+def compare(
+    sound: SoundFeatures, seconds: float, healthy: HealthyProfile, condition: str | None = None
+) -> list[Finding]:
+    """Findings of a recording of known features and length."""
     reference = healthy.reference(condition)
     near = reference.nearest(sound.levels, sound.tones)
-    if nearest is not None and len(nearest):
-        near = np.asarray(nearest, np.intp)
     compared = _Comparison(sound, reference, near, reference.excess(sound, near), reference.limits)
     candidates = [
         *_harmonics(compared),
@@ -152,7 +154,6 @@ def findings(
     families = [each for each in candidates if each.kind == "harmonics"]
     candidates += _tones(compared, families)
     ranked = sorted(candidates, key=lambda each: -_importance(each, candidates))
-    seconds = len(waveform) / sample_rate
     return [_finding(each, seconds) for each in ranked[:MOST_FINDINGS]]
 
 
@@ -211,7 +212,7 @@ def _overall(compared: _Comparison) -> Iterator[_Candidate]:
         text = f"The whole recording is {abs(db):.0f} dB {'louder' if db > 0 else 'quieter'} than "
         text += "healthy ones."
         top = compared.profile.sample_rate / 2
-        yield _Candidate(excess / limit, "level", 0.0, top, db, text, vagueness=2)
+        yield _Candidate(excess / limit, "level", 0.0, top, db, text)
 
 
 def _harmonics(compared: _Comparison) -> Iterator[_Candidate]:
@@ -241,26 +242,25 @@ def _are_multiples(hertz: Any, spacing: float) -> Any:
 def _tones(compared: _Comparison, families: Sequence[_Candidate]) -> list[_Candidate]:
     """The two strongest tones that appeared, and that are missing, outside of families."""
     sound, profile, near = compared.sound, compared.profile, compared.near
-    change = sound.tones - np.median(profile.tones[near], axis=0)
     found: list[_Candidate] = []
     for name in ("tone", "missing tone"):
+        is_new = name == "tone"
+        own, known = (sound.tones, profile.tones) if is_new else (sound.lines, profile.lines)
         excess, limit = compared.excess[name], compared.limits[name]
         kept: list[float] = []
         for cell in np.argsort(-excess):
             if excess[cell] <= limit or len(kept) == 2:
                 break
-            strongest = near[profile.tones[near, cell].argmax()]
-            hertz = float(
-                sound.tone_hz[cell] if name == "tone" else profile.tone_hz[strongest, cell]
-            )
+            strongest = near[known[near, cell].argmax()]
+            hertz = float(sound.tone_hz[cell] if is_new else profile.line_hz[strongest, cell])
             of_family = any(_are_multiples(hertz, each.rate_hz or 1) for each in families)
             if of_family or any(abs(hertz - other) < 0.03 * hertz + 4 for other in kept):
                 continue
             kept.append(hertz)
-            db = float(change[cell])
+            db = float(own[cell] - np.median(known[near, cell]))
             text = f"New tone at about {_hertz(hertz)}, {db:.0f} dB above what healthy recordings "
             text += "have there."
-            if name != "tone":
+            if not is_new:
                 text = (
                     f"The tone of healthy recordings at about {_hertz(hertz)} is missing or weak "
                 )

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import InputError, NotEnoughClipsError
-from daco.monitoring.sound_features import SoundFeatures, sound_features
-from daco.validation import Float32s, Indices
+from daco.monitoring.sound_features import SoundFeatures, bands, sound_features
+from daco.validation import Float32s, Float64s, Indices
 
 LEAST_RECORDINGS = 5
 MOST_RECORDINGS = 256
@@ -27,26 +28,30 @@ NEAREST = 8
 UPPER_SHARE = 0.98  # of the healthy recordings are below the upper end
 FALSE_FINDINGS = 0.05  # share of healthy recordings that may have any finding
 OTHER_SESSION = 1.15  # recordings of another day are this much further outside
-LEAST_TONE = 7.0  # decibels by which a tone stands out that can be missing
+LEAST_LINE = 5.0  # decibels by which a line stands out that can be missing
+ROOM_HZ, ROOM_DB = 600.0, 5.0  # noise of the room is below, and comes and goes by as much
 
 LEAST_EXCESS = {
-    "louder": 4.5,
-    "quieter": 8.0,
-    "tone": 8.5,
-    "missing tone": 7.5,
+    "louder": 3.5,
+    "quieter": 3.5,
+    "tone": 6.0,
+    "missing tone": 2.8,
     "harmonics": 5.5,
-    "missing harmonics": 5.0,
+    "missing harmonics": 2.5,
     "repetition": 9.5,
     "event": 10.0,
-    "overall": 7.5,
+    "overall": 6.0,
 }
-"""Comparisons, and the decibels outside the healthy range that each must at least find."""
+"""Comparisons, and by how much each must at least be outside of the healthy range: decibels, and
+for what is missing decibels over 1 dB and the spread of the nearest recordings."""
 
 _FEATURES = (
     "overall",
     "levels",
     "tones",
     "tone_hz",
+    "lines",
+    "line_hz",
     "harmonics",
     "harmonics_hz",
     "repetition",
@@ -75,6 +80,8 @@ class HealthyProfile:
     levels: Float32s
     tones: Float32s
     tone_hz: Float32s
+    lines: Float32s
+    line_hz: Float32s
     harmonics: Float32s
     harmonics_hz: Float32s
     repetition: Float32s
@@ -120,13 +127,18 @@ class HealthyProfile:
         features = {name: np.asarray(arrays[name], np.float32) for name in _FEATURES}
         return cls(int(arrays["sample_rate"][0]), names, **features)
 
+    def take(self, rows: Indices) -> HealthyProfile:
+        """Return the profile of some recordings."""
+        features = {name: getattr(self, name)[rows] for name in _FEATURES}
+        return HealthyProfile(self.sample_rate, self.conditions[rows], **features)
+
     def reference(self, condition: str | None = None) -> Reference:
         """Return what is usual in a condition, or in all if it is unknown or has few rows."""
         rows = np.flatnonzero(self.conditions == condition)
         if len(rows) < LEAST_OF_CONDITION:
             condition, rows = None, np.arange(len(self.conditions))
         if condition not in self._references:
-            self._references[condition] = Reference(self, rows)
+            self._references[condition] = Reference(self.take(rows))
         return self._references[condition]
 
 
@@ -147,15 +159,14 @@ def evenly_chosen(conditions: Sequence[str], most: int = MOST_RECORDINGS) -> Ind
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """Rows of a profile to compare a recording with."""
+    """The recordings of a profile to compare one with."""
 
     profile: HealthyProfile
-    rows: Indices
 
     @cached_property
     def usual_levels(self) -> Float32s:
         """Median level of each band."""
-        return np.median(self.profile.levels[self.rows], axis=0)
+        return np.median(self.profile.levels, axis=0)
 
     def shape(self, levels: Float32s) -> Float32s:
         """Levels of bands after a change of the overall level that most bands share is removed."""
@@ -164,50 +175,59 @@ class Reference:
 
     @cached_property
     def shapes(self) -> Float32s:
-        """Shapes of all rows."""
-        return self.shape(self.profile.levels[self.rows])
+        """Shapes of all recordings."""
+        return self.shape(self.profile.levels)
 
     def nearest(self, levels: Float32s, tones: Float32s, without: int | None = None) -> Indices:
-        """Rows of the profile with the most similar levels and tones, the most similar first.
+        """Recordings with the most similar levels and tones, the most similar first.
 
         Single large differences count little, and the recording `without` not at all.
         """
         distance = np.minimum(np.abs(self.shapes - self.shape(levels)), 6).mean(axis=1)
-        distance += np.minimum(np.abs(self.profile.tones[self.rows] - tones), 6).mean(axis=1)
+        distance += np.minimum(np.abs(self.profile.tones - tones), 6).mean(axis=1)
         if without is not None:
             distance[without] = np.inf
-        count = min(NEAREST, len(self.rows) - (without is not None))
-        return self.rows[np.argsort(distance, kind="stable")[:count]]
+        count = min(NEAREST, len(distance) - (without is not None))
+        return np.argsort(distance, kind="stable")[:count]
 
     @cached_property
     def upper(self) -> dict[str, Float32s]:
         """Upper ends of the features that a recording may exceed."""
-        profile, rows = self.profile, self.rows
+        return {name: _upper(values) for name, values in self._features().items()}
+
+    def _features(self) -> dict[str, Float32s]:
+        profile = self.profile
         return {
-            "louder": _upper(self.shapes),
-            "quieter": _upper(-self.shapes),
-            "tone": _upper(_with_neighbours(profile.tones[rows])),
-            "harmonics": _upper(_with_neighbours(profile.harmonics[rows])),
-            "repetition": _upper(_with_neighbours(profile.repetition[rows])),
-            "event": _upper(profile.events[rows]),
+            "tone": _with_neighbours(profile.tones),
+            "harmonics": _with_neighbours(profile.harmonics),
+            "repetition": _with_neighbours(profile.repetition),
+            "event": profile.events,
+            "overall": np.stack([profile.overall, -profile.overall], axis=1),
         }
 
     def excess(self, sound: SoundFeatures, near: Indices) -> dict[str, Float32s]:
-        """Decibels outside the healthy range, of each feature, by comparison."""
-        profile, upper, shape = self.profile, self.upper, self.shape(sound.levels)
-        overall = profile.overall[self.rows]
+        """How far each feature is outside of the healthy range, by comparison."""
+        return self._excess(sound, near, self.upper)
+
+    def _excess(
+        self, sound: Any, near: Indices, upper: Mapping[str, Float32s]
+    ) -> dict[str, Float32s]:
+        profile, shape, shapes = self.profile, self.shape(sound.levels), self.shapes[near]
+        quieter = shapes.min(axis=0) - shape
+        # What is quieter is so in two bands side by side: noise of one is not.
+        beside = np.append(quieter[1:], -np.inf)
+        quieter = np.maximum(np.minimum(quieter, beside), np.minimum(quieter, np.roll(beside, 1)))
+        edges = bands(profile.sample_rate).levels
         return {
-            "louder": shape - upper["louder"],
-            "quieter": -shape - upper["quieter"],
+            "louder": shape - shapes.max(axis=0),
+            "quieter": quieter - ROOM_DB * (edges[:-1] < ROOM_HZ),
             "tone": sound.tones - upper["tone"],
-            "missing tone": _missing(sound.tones, profile.tones[near], LEAST_TONE),
+            "missing tone": _missing(sound.lines, profile.lines[near]),
             "harmonics": sound.harmonics - upper["harmonics"],
             "missing harmonics": _missing(sound.harmonics, profile.harmonics[near]),
             "repetition": sound.repetition - upper["repetition"],
             "event": sound.events - upper["event"],
-            "overall": np.array(
-                [sound.overall - overall.max(), overall.min() - sound.overall], np.float32
-            ),
+            "overall": np.array([sound.overall, -sound.overall]) - upper["overall"],
         }
 
     @cached_property
@@ -217,43 +237,26 @@ class Reference:
         Healthy recordings are compared with the others. The largest excess of each follows a
         Gumbel distribution, whose tail gives every comparison its share of false findings.
         """
-        profile, rows = self.profile, self.rows
-        tones, harmonics = profile.tones[rows], profile.harmonics[rows]
-        repetition, events = profile.repetition[rows], profile.events[rows]
-        overall = profile.overall[rows, None]
-        near = [
-            self.nearest(profile.levels[row], profile.tones[row], without=place)
-            for place, row in enumerate(rows)
-        ]
-        excess: dict[str, Any] = {
-            "louder": self.shapes - _upper_of_others(self.shapes),
-            "quieter": -self.shapes - _upper_of_others(-self.shapes),
-            "tone": tones - _upper_of_others(_with_neighbours(tones)),
-            "missing tone": [
-                _missing(own, profile.tones[others], LEAST_TONE)
-                for own, others in zip(tones, near, strict=True)
-            ],
-            "harmonics": harmonics - _upper_of_others(_with_neighbours(harmonics)),
-            "missing harmonics": [
-                _missing(own, profile.harmonics[others])
-                for own, others in zip(harmonics, near, strict=True)
-            ],
-            "repetition": repetition - _upper_of_others(_with_neighbours(repetition)),
-            "event": events - _upper_of_others(events),
-            "overall": np.abs(overall - np.median(overall)),
+        profile = self.profile
+        upper = {name: _upper_of_others(values) for name, values in self._features().items()}
+        largest: dict[str, list[float]] = {name: [] for name in LEAST_EXCESS}
+        for row in range(len(profile.overall)):
+            own = SimpleNamespace(**{name: getattr(profile, name)[row] for name in _FEATURES})
+            near = self.nearest(own.levels, own.tones, without=row)
+            ends = {name: values[row] for name, values in upper.items()}
+            for name, values in self._excess(own, near, ends).items():
+                largest[name].append(float(values.max()))
+        share = FALSE_FINDINGS / len(largest)
+        return {
+            name: max(LEAST_EXCESS[name], OTHER_SESSION * _tail(np.array(values), share))
+            for name, values in largest.items()
         }
-        share = FALSE_FINDINGS / len(excess)
-        limits = {}
-        for name, values in excess.items():
-            largest = np.reshape(values, (len(rows), -1)).max(axis=1)
-            limits[name] = max(LEAST_EXCESS[name], OTHER_SESSION * _tail(largest, share))
-        return limits
 
 
-def _missing(own: Float32s, near: Float32s, least: float = 0.0) -> Float32s:
-    """By how much a recording lacks what all nearest ones have."""
-    usual = near.min(axis=0)
-    return np.where(usual >= least, usual - _with_neighbours(own), -LEAST_TONE)
+def _missing(own: Float32s, near: Float32s) -> Float32s:
+    """By how much a recording lacks what all nearest ones have, the steadier the more."""
+    lacking = (near.min(axis=0) - _with_neighbours(own)) / (1 + near.std(axis=0))
+    return np.where(np.median(near, axis=0) >= LEAST_LINE, lacking, -LEAST_LINE)
 
 
 def _with_neighbours(cells: Float32s) -> Float32s:
@@ -280,7 +283,7 @@ def _upper_of_others(values: Float32s) -> Float32s:
     return np.where(values > ordered[rank], ordered[rank], ordered[rank + 1])
 
 
-def _tail(largest: Float32s, share: float) -> float:
+def _tail(largest: Float64s, share: float) -> float:
     """What this share of values exceeds, of the Gumbel distribution with their moments."""
     scale = largest.std(ddof=1) * np.sqrt(6) / np.pi
     return float(largest.mean() - scale * (np.euler_gamma + np.log(-np.log1p(-share))))

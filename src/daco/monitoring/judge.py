@@ -22,6 +22,7 @@ from daco.detector.verdict import ScoreOptions, Verdict
 from daco.errors import AudioError, DacoError
 from daco.monitoring import worker
 from daco.monitoring.models import ModelInUse
+from daco.monitoring.revising import Revision
 from daco.monitoring.store.records import BusyError
 from daco.monitoring.worker import Limits, ModelInfo, UnknownModelError
 
@@ -134,6 +135,14 @@ class Judge:
         """What sounds different in a recording."""
         found: list[dict[str, Any]] = self._run(worker.explain, (profile, recording), self.seconds)
         return found
+
+    def revise(
+        self, model: ModelInUse, revision: Revision, names: list[str], paths: list[Path]
+    ) -> tuple[bytes, str]:
+        """The file of a model after a revision, and what was done in words."""
+        args = (model.file_sha256, model.file, revision, names, paths)
+        result: tuple[bytes, str] = self._run(worker.revise, args, LOAD_SECONDS)
+        return result
 
     def describe(self, file: bytes) -> ModelInfo:
         """Load a model in a worker; raises whatever makes it unusable."""

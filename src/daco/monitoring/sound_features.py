@@ -35,7 +35,7 @@ ORDERS = 6  # harmonics that a comb looks at
 LINE_DB = 25.0  # a line that stands out further is no better harmonic
 
 # Power that is added to both sides of a comparison, relative to the whole sound in decibels.
-_FAINT_BAND, _FAINT_TONE, _FAINT_LINE, _FAINT_ENVELOPE = -40.0, -28.0, -45.0, -28.0
+_FAINT_BAND, _FAINT_NEW, _FAINT_LINE, _FAINT_ENVELOPE = -40.0, -20.0, -45.0, -28.0
 _LEAST_DEPTH = 0.03  # of a modulation
 _SILENCE = 1e-20
 
@@ -69,7 +69,8 @@ class SoundFeatures:
     """Features of one recording, in decibels, and the frequencies in hertz where they were found.
 
     ``overall`` is its level; ``levels`` the noise floor of each band; ``tones``, ``harmonics`` and
-    ``repetition`` (band, rate) how far the strongest line of each cell stands out; ``events`` the
+    ``repetition`` (band, rate) how far the strongest line of each cell stands out; ``lines`` are
+    tones that may be fainter, since a healthy one can be missing; ``events`` the
     peak of each envelope over its median; ``course`` the envelopes over their medians, (band,
     millisecond).
     """
@@ -78,6 +79,8 @@ class SoundFeatures:
     levels: Float32s
     tones: Float32s
     tone_hz: Float32s
+    lines: Float32s
+    line_hz: Float32s
     harmonics: Float32s
     harmonics_hz: Float32s
     repetition: Float32s
@@ -98,8 +101,10 @@ def sound_features(waveform: NDArray[Any], sample_rate: int) -> SoundFeatures:
     edges = bands(sample_rate)
     power, hertz = steady_spectrum(wave, sample_rate)
     floor, levels = _levels(power, hertz, edges.levels)
-    tones, tone_hz = _strongest(_standing_out(power, floor, _FAINT_TONE), hertz, edges.tones)
-    comb = _comb(_standing_out(power, floor, _FAINT_LINE), hertz[1])
+    tones, tone_hz = _strongest(_standing_out(power, floor, _FAINT_NEW), hertz, edges.tones)
+    standing_out = _standing_out(power, floor, _FAINT_LINE)
+    lines, line_hz = _strongest(standing_out, hertz, edges.tones)
+    comb = _comb(standing_out, hertz[1])
     harmonics, harmonics_hz = _strongest(comb, SPACINGS, SPACING_CELLS)
     envelopes = _envelopes(wave, sample_rate, edges.envelopes)
     repetition, repetition_hz = _repetition(envelopes)
@@ -109,6 +114,8 @@ def sound_features(waveform: NDArray[Any], sample_rate: int) -> SoundFeatures:
         levels=levels,
         tones=tones,
         tone_hz=tone_hz,
+        lines=lines,
+        line_hz=line_hz,
         harmonics=harmonics,
         harmonics_hz=harmonics_hz,
         repetition=repetition,

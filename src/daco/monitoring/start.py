@@ -23,8 +23,7 @@ from daco.embedding.frontend import Listener
 from daco.embedding.normals import Normals, NormalsByMachine, normals_of_recordings
 from daco.errors import DacoError
 from daco.files.atomic import atomic_write, replace_file
-from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.expectation import expect, loudness_in_words
+from daco.monitoring.expectation import expectation_of_model, loudness_in_words
 from daco.synthetic.sensitivity import caught_from, quick_sensitivity
 from daco.text import name_list, quantity
 
@@ -35,7 +34,6 @@ NEW = 25
 
 _ENOUGH = 3 * NEW  # of a condition, so that most of them are left to learn from
 _FAULTS = {"impacts": "knocking", "tones": "a new tone"}
-_EVERY = 10  # minutes between recordings, in the sentence about false alarms
 
 
 @dataclass(frozen=True)
@@ -167,7 +165,7 @@ def _in_words(fault: str, level_db: float, seconds: float) -> str:
     return f"{_FAULTS[fault]} at {loudness_in_words(level_db)}"
 
 
-def sentences(fitted: FittedMachine, rule: AlarmRule | None = None) -> list[str]:
+def sentences(fitted: FittedMachine) -> list[str]:
     """What a plant engineer should know about a machine's model."""
     model, conditions = fitted.model, fitted.conditions
     heard = quantity(sum(conditions.values()), "healthy recording")
@@ -183,14 +181,7 @@ def sentences(fitted: FittedMachine, rule: AlarmRule | None = None) -> list[str]
         lines.append(f"The alarm limit rests on {fitted.kept_aside} recordings kept aside.")
     else:
         lines.append("The alarm limit rests on these recordings alone; 25 new ones make it sure.")
-    rule = rule or AlarmRule()
-    references = fitted.kept_aside or None  # the others do not say how sure the rate is
-    expected = expect(
-        (rule.k, rule.n), model.false_alarm_rate, 24 * 60 / _EVERY, references=references
-    )
-    false_alarms, delay = expected.sentences
-    lines.append(f"{false_alarms.rstrip('.')}, with a recording every {_EVERY} minutes.")
-    lines.append(delay)
+    lines += expectation_of_model(model)
     if fitted.notices:
         lines.append(f"It notices {fitted.notices}.")
     return lines

@@ -30,6 +30,7 @@ from daco.errors import AudioError, ModelError
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.monitoring.healthy import HealthyProfile
 from daco.monitoring.profiles import findings_of, profile_of_folder
+from daco.monitoring.revising import Revision, revised
 
 MOST_BYTES = 1 << 29
 """Model files whose models a worker keeps."""
@@ -157,6 +158,16 @@ def explain(profile: dict[str, Any], recording: bytes | Path) -> list[dict[str, 
     with limited_memory(_limits.memory):
         found = findings_of(recording, HealthyProfile.from_arrays(profile))
     return [each.to_dict() for each in found]
+
+
+def revise(
+    file_sha256: str, file: bytes, revision: Revision, names: list[str], paths: list[Path]
+) -> tuple[bytes, str]:
+    """The file of a model after a revision, and what was done in words."""
+    detector = _load(file_sha256, file)
+    with limited_memory(_limits.memory):
+        model, done = revised(detector.model, detector.listener, revision, names, paths)
+        return model.to_bytes(), done
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ from starlette.types import Scope
 from daco.errors import InputError
 from daco.monitoring.config import ServiceConfig
 from daco.monitoring.engine import Plant
-from daco.monitoring.service import operation, routes, scoring
+from daco.monitoring.service import operation, report, revisions, routes, scoring
 from daco.monitoring.service.access import Access
 from daco.monitoring.service.connections import IDLE_SECONDS, Connections, limited_protocol
 from daco.monitoring.service.context import FAILURES, Service, answer_failure, answer_invalid
@@ -76,7 +76,7 @@ def create_app(plant: Plant, connections: Connections | None = None) -> FastAPI:
         docs_url=None,  # their scripts come from other sites; this works offline
         redoc_url=None,
     )
-    for module in (scoring, routes, operation):
+    for module in (scoring, routes, revisions, report, operation):
         app.include_router(module.router)
     app.mount("/static", StaticFiles(directory=operation.PAGE / "static"), name="static")
     app.add_exception_handler(RequestValidationError, answer_invalid)

@@ -16,13 +16,13 @@ from typing import Any
 from daco.detector.ranges import OFF
 from daco.detector.verdict import Verdict
 from daco.errors import InputError
-from daco.monitoring.adaptation import Adaptation, for_model
+from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
 from daco.monitoring.alarms import SHELVED
 from daco.monitoring.config import MachineConfig
 from daco.monitoring.drift import WINDOW, Drift, drift_of_clips
 from daco.monitoring.engine import Plant
 from daco.monitoring.evidence_limits import clips_between
-from daco.monitoring.expectation import expect
+from daco.monitoring.expectation import correlation_of, expect
 from daco.monitoring.judge import UnusableRecordingError
 from daco.monitoring.models import ModelInUse
 from daco.monitoring.notify.deliver import connect
@@ -58,7 +58,7 @@ class Overview:
         self._plant, self._store = plant, plant.store
         self._lock = threading.Lock()
         self._seen: tuple[int, float, list[schemas.Machine]] = (-1, 0.0, [])
-        self._drifts: dict[str, tuple[tuple[int, str], Drift | None]] = {}
+        self._recents: dict[str, tuple[tuple[int, str], Drift | None, float]] = {}
         self._rows: dict[str, tuple[str, dict[str, int]]] = {}
         self._labels = {each.name: each.label for each in connect(plant.config)}
 
@@ -165,7 +165,7 @@ class Overview:
         of_model: dict[str, Any] = {}
         summary = stored.summaries.get(name) or MachineSummary(name, 0, 0, 0, None, None, None)
         model = self._plant.models.get(name)
-        drift = self._drift(machine, model, summary)
+        drift, correlation = self._recent(machine, model, summary)
         clips, anomalous = stored.day.get(name, (0, 0))
         if model is not None:
             of_model = {
@@ -192,14 +192,14 @@ class Overview:
             out_of_service_since=summary.out_of_service_since,
             out_of_service_by=summary.out_of_service_by,
             problems=list(status.problems),
-            expectation=self._expectation(machine, model, clips),
+            expectation=self._expectation(machine, model, clips, correlation),
             drift=None if drift is None else schemas.Drift.model_validate(drift),
             adaptation=self._adaptation(machine, model, stored.learned.get(name)),
             **of_model,
         )
 
     def _expectation(
-        self, machine: MachineConfig, model: ModelInUse | None, last_day: int
+        self, machine: MachineConfig, model: ModelInUse | None, last_day: int, correlation: float
     ) -> list[str]:
         """How often the rule will raise a false alarm, and how soon it finds a fault."""
         every, rule, limits = machine.expect_every, machine.rule, self._plant.limits
@@ -210,11 +210,11 @@ class Overview:
         info, limit = model.info, limits.of(machine.id)
         if limit is not None:
             between = clips_between(rule, a_day)
-            sentences = _expect(limit, info.false_alarm_rate, a_day, None, between)
+            sentences = _expect(limit, info.false_alarm_rate, a_day, None, between, 0.0)
         else:
             references = len(info.reference.scores)
-            kn = (rule.k, rule.n)
-            sentences = _expect(kn, info.false_alarm_rate, round(a_day), references, None)
+            counts, rate = (rule.k, rule.n), info.false_alarm_rate
+            sentences = _expect(counts, rate, round(a_day), references, None, correlation)
         return [*sentences, *filter(None, [limits.sentence(machine.id)])]
 
     def _adaptation(
@@ -225,19 +225,21 @@ class Overview:
         state = for_model(learned, model.info.sha256, model.info.false_alarm_rate)
         return schemas.Adaptation(sentence=state.sentence(), left=state.left)
 
-    def _drift(
+    def _recent(
         self, machine: MachineConfig, model: ModelInUse | None, summary: MachineSummary
-    ) -> Drift | None:
-        """The drift over the clips that the present model judged; computed once per change."""
+    ) -> tuple[Drift | None, float]:
+        """Drift and correlation of the clips that the present model judged, once per change."""
         if model is None or summary.last is None:
-            return None
+            return None, 0.0
         key = (summary.changed, model.info.sha256)
-        known, drift = self._drifts.get(machine.id, (None, None))
-        if known != key:
-            recent = self._store.clips(machine.id, WINDOW)
-            drift = drift_of_clips(recent, model.info, str(machine.model))
-            self._drifts[machine.id] = (key, drift)
-        return drift
+        known = self._recents.get(machine.id)
+        if known is None or known[0] != key:
+            clips = self._store.clips(machine.id, WINDOW)
+            judged = [each for each in clips if each.model_sha256 == model.info.sha256]
+            flags = [each.anomalous for each in judged if each.state in JUDGED]
+            drift = drift_of_clips(clips, model.info, str(machine.model))
+            known = self._recents[machine.id] = (key, drift, correlation_of(flags))
+        return known[1], known[2]
 
 
 def _state(
@@ -273,5 +275,13 @@ def _expect(
     a_day: float,
     references: int | None,
     between: float | None,
+    correlation: float,
 ) -> tuple[str, ...]:
-    return expect(rule, rate, a_day, references=references, clips_between=between).sentences
+    return expect(
+        rule,
+        rate,
+        a_day,
+        references=references,
+        clips_between=between,
+        correlation=correlation,
+    ).sentences

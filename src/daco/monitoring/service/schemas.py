@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -294,6 +294,12 @@ class Audit(_Shape):
     entries: list[AuditEntry]
 
 
+class Revised(_Shape):
+    """What was done to a model, in words."""
+
+    sentence: str
+
+
 class Feedback(_Shape):
     """How often decisions were right by the answers of people, in words."""
 
@@ -346,6 +352,14 @@ class Service(Remark):
     """Whether a machine is out of service: judged and stored, without alarms and messages."""
 
     out: bool
+
+
+class Revision(_Body):
+    """A change of a model: normals to remove, or kept clips to add or to calibrate with."""
+
+    action: Literal["remove", "add", "calibrate", "undo"]
+    normals: list[Annotated[str, Field(max_length=4000)]] = Field(default=[], max_length=1000)
+    clips: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(default=[], max_length=500)
 
 
 class NewNote(_Body):

@@ -33,7 +33,7 @@ from daco.monitoring.store.database import Change, insert_into
 from daco.monitoring.store.outbox import ALARM_CLEARED, ALARM_OPENED, CLIP_SCORED, Receivers, post
 from daco.monitoring.store.reading import ALARMS, CLIPS, read_alarms, read_clips
 from daco.monitoring.store.records import VERDICT, ConflictError, NewClip, Outcome, StoredClip
-from daco.monitoring.store.schema import alarms, clips, machines, sources, trends
+from daco.monitoring.store.schema import alarms, clips, machines, notes, sources, trends
 from daco.monitoring.trends import Trend, advance_trend
 
 Rules = Callable[[str], AlarmRule]
@@ -192,6 +192,10 @@ class _Batch:
         assert clip is not None
         opened, cleared, rule = [], [], self.rules(machine.name)
         if machine.evidence.get("model") != clip.model_sha256:  # p-values of another model
+            if "model" in machine.evidence:  # charts show the moment
+                note = {"text": "The model or its alarm limit changed.", "by": "daco"}
+                row = {"machine_id": machine.id, "at": clip.time, **note}
+                self.connection.execute(insert(notes), row)
             machine.evidence = {"model": clip.model_sha256}
         kinds = {FAULT, TREND, kind_of(clip.state), *machine.open_alarms, *machine.recent} - {None}
         # A fault comes before a trend, which is of no interest then.
