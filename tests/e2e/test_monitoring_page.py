@@ -539,22 +539,51 @@ def test_an_alarm_limit_that_is_out_of_date_shows_its_remedy(browser, service):
         assert copied.startswith("daco calibrate ")
 
 
-def test_the_healthy_recordings_are_listed_with_the_command_that_removes_one(browser, service):
+def test_the_healthy_recordings_are_listed_heard_removed_and_restored(browser, service):
     with opened(browser, service, "machines/answered") as page:
         page.get_by_text("Healthy recordings of the model").click()
-        expect(page.locator(".normals tbody tr")).to_have_count(20)
+        rows = page.locator(".normals tbody tr")
+        expect(rows).to_have_count(20)
         asked = []
         page.on("request", lambda request: asked.append(request.url))
         more = page.get_by_role("button", name="Show more")
         more.evaluate("button => { button.click(); button.click(); }")
-        expect(page.locator(".normals tbody tr")).to_have_count(40)
+        expect(rows).to_have_count(40)
         assert len([url for url in asked if "offset=20" in url]) == 1
         page.get_by_role("button", name="Listen").first.click()
         expect(page.get_by_role("button", name="Stop")).to_be_visible()
         page.get_by_role("button", name="Remove").first.click()
-        name = page.locator(".normals tbody td").first.inner_text().strip()
-        expect(page.locator(".decisions .command")).to_contain_text("daco update answered.daco")
-        expect(page.locator(".decisions .command")).to_contain_text(name)
+        page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+        done = page.locator(".normals-done")
+        expect(done).to_contain_text("Removed 1 healthy recording; 39 are left.")
+        page.get_by_role("button", name="Undo the last change").click()
+        page.get_by_role("dialog").get_by_role("button", name="Go back").click()
+        expect(done).to_contain_text("The model is the one before the last change.")
+
+
+def test_the_alarm_limit_is_set_by_recordings_that_somebody_chooses(browser, service):
+    for seed in range(10):
+        service.score(normal(700 + seed), "chosen", name=f"calm{seed}.wav")
+    with opened(browser, service, "machines/chosen") as page:
+        page.get_by_role("button", name="Set the alarm limit by recordings").click()
+        expect(page.get_by_role("button", name="Choose 10 healthy ones (0)")).to_be_disabled()
+        for seed in range(10):
+            page.get_by_label(f"Choose calm{seed}.wav").check()
+        page.get_by_role("button", name="Set the limit by these 10").click()
+        page.get_by_role("dialog").get_by_role("button", name="They are healthy").click()
+        expect(page.get_by_role("dialog")).to_contain_text("comes from 10 recordings now")
+
+
+def test_a_day_of_the_chart_is_one_click_or_a_date_away(browser, service):
+    add_clips(service, "visited", [0.1, 2.5, 0.3])
+    with opened(browser, service, "machines/visited?range=30d") as page:
+        chart = page.locator(".chart")
+        expect(page.locator(".trend-mean").first).to_be_attached()
+        box = box_of(chart)
+        chart.click(position={"x": box["width"] - 14, "y": 100})
+        page.wait_for_url(re.compile(r"range=\d{4}-\d\d-\d\d"))
+        page.get_by_label("Jump to a day").fill("2020-02-03")
+        expect(page.locator(".clip-list")).to_contain_text("No recording in this range")
 
 
 def test_ten_thousand_recordings_are_drawn_as_few_points_with_their_extremes(browser, service):

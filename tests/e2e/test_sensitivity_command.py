@@ -84,7 +84,7 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     assert "modulation: caught from" in text
     assert "6 of new, 6 of old, of which 12 are in the model" in text
     assert "warning: Each rate in new comes from 6 recordings" in text
-    assert "off: caught from -6 dB in new and old" in text
+    assert "off: caught from 25% of the time (-6 dB) in new and old" in text
     rates = pd.read_csv(table, keep_default_na=False)
     assert len(rates) == 2 + 10 * 2 * 3
     assert rates["fault"].tolist()[:2] == ["", ""]
@@ -136,4 +136,4 @@ def test_on_the_recordings_of_a_real_fan(backbone, tmp_path):
             assert row["rate"] == 1
         elif row["level_db"] in (-80, "-80.0"):  # no fault at all
             assert row["caught"] == flagged[row["domain"]]
-    assert "rub: caught from -6 dB in source and target." in text
+    assert "rub: caught from half of the machine's loudness (-6 dB) in source and target." in text

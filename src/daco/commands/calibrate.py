@@ -21,7 +21,7 @@ from daco.commands.update import (
     save_model,
     usable_normals,
 )
-from daco.errors import DataError, InputError
+from daco.errors import DacoError, DataError, InputError
 from daco.text import name_list, quantity, suggestion
 
 # The caution needs three anomalous recordings that are more than half of all. Of 10 to 40 later
@@ -36,6 +36,12 @@ _UNLIKE = (
     "sound like the recordings of this model. Check that they are recordings of this machine, "
     "from the same microphone, and that it was healthy. If the machine runs in a condition that "
     "the model does not have, use daco update --domain with a new name instead."
+)
+_UNCERTAIN = 0.03  # of injected faults: fewer than before by chance
+_COSTLY = (
+    "This calibration costs detection: the new alarm limit catches {} of {} injected faults, the "
+    "old one {}. If the recordings are of the healthy machine, that is the price of fewer false "
+    "alarms. If not, go back with daco update --undo."
 )
 
 if TYPE_CHECKING:
@@ -124,7 +130,31 @@ def calibrate(
     if anomalous >= _FEWEST and 2 * anomalous > len(clips):
         usual = 100 * before.false_alarm_rate
         console.notes([_UNLIKE.format(anomalous, len(clips), usual)], "warning")
+    console.notes(_cost(before, after), "warning")
     show_skipped(console, (*gathered.skipped, *left), code=shared.SKIPPED_EXIT)
+
+
+def _cost(before: MachineModel, after: MachineModel) -> list[str]:
+    """A warning where the new alarm limit notices fewer injected faults than the one before."""
+    from daco.embedding.frontend import Listener
+    from daco.synthetic.sensitivity import detection_rates, quick_faults
+
+    frontend = before.frontend
+    is_quick = frontend is not None and all(view.backbone == "logmel" for view in frontend.views)
+    if not is_quick or "root" not in before.provenance:
+        return []
+    try:
+        faults = quick_faults(before, Listener(frontend))
+    except (DacoError, OSError):  # the recordings of the model are no longer there, or too few
+        return []
+    counts = []
+    for model in (before, after):
+        rates = detection_rates(model, faults)
+        counts.append(int(rates.loc[rates["fault"] != "", "caught"].sum()))
+        total = int(rates.loc[rates["fault"] != "", "clips"].sum())
+    if counts[1] >= counts[0] - _UNCERTAIN * total:
+        return []
+    return [_COSTLY.format(counts[1], total, counts[0])]
 
 
 def _domains(

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.errors import InputError
-from daco.monitoring.expectation import ratio_in_words
 from daco.monitoring.healthy import HealthyProfile, Reference
 from daco.monitoring.sound_features import (
     ENVELOPE_RATE,
@@ -24,7 +23,7 @@ from daco.monitoring.sound_features import (
     bands,
     sound_features,
 )
-from daco.text import quantity
+from daco.text import quantity, ratio_in_words
 from daco.validation import Float32s, Indices
 
 MOST_FINDINGS = 3

@@ -23,9 +23,9 @@ from daco.embedding.frontend import Listener
 from daco.embedding.normals import Normals, NormalsByMachine, normals_of_recordings
 from daco.errors import DacoError
 from daco.files.atomic import atomic_write, replace_file
-from daco.monitoring.expectation import expectation_of_model, loudness_in_words
+from daco.monitoring.expectation import expectation_of_model
 from daco.synthetic.sensitivity import caught_from, quick_sensitivity
-from daco.text import name_list, quantity
+from daco.text import loudness_in_words, name_list, quantity
 
 Progress = Callable[[str, int, int | None], None]
 

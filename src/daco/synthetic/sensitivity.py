@@ -32,7 +32,7 @@ from daco.method.bank import NormalBank
 from daco.synthetic.fault_tables import same_recordings
 from daco.synthetic.faults import ALL_KINDS
 from daco.synthetic.injection import Plan, Progress, choose_recordings, inject_recordings
-from daco.text import name_list, quantity
+from daco.text import loudness_in_words, name_list, quantity
 from daco.validation import Floats
 
 LEVELS = tuple(float(level) for level in range(-24, 1, 3))
@@ -69,23 +69,41 @@ def measure_sensitivity(
         Called with the number of recordings done, and of all recordings.
     """
     plan = plan or Plan(ALL_KINDS, LEVELS)
+    faults = _injected(model, recordings, listener, plan, per_domain, progress)
+    return detection_rates(model, faults)
+
+
+def _injected(
+    model: MachineModel,
+    recordings: ClipTable,
+    listener: Listener,
+    plan: Plan,
+    per_domain: int,
+    progress: Progress | None,
+) -> EmbeddingTable:
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, plan.seed)
     channel = listener.frontend.channel
-    faults = inject_recordings(
+    return inject_recordings(
         chosen, listener.net, plan, readouts=listener.readouts, channel=channel, progress=progress
     )
-    return detection_rates(model, faults)
 
 
 def quick_sensitivity(
     model: MachineModel, listener: Listener, progress: Progress | None = None
 ) -> pd.DataFrame:
     """A quick estimate from few recordings and few faults; it takes 2 s without a network."""
+    return detection_rates(model, quick_faults(model, listener, progress))
+
+
+def quick_faults(
+    model: MachineModel, listener: Listener, progress: Progress | None = None
+) -> EmbeddingTable:
+    """A few recordings of a model with a few faults, embedded as its normals were."""
     named = zip(model.clip_names, model.clip_domains, strict=True)
     clips = tuple(Clip(name, model.machine, domain=model.domains[at]) for name, at in named)
     table = ClipTable(parse_location(model.provenance["root"]), clips)
     plan = Plan(("impacts", "tones", "off"), LEVELS[::2][1:])
-    return measure_sensitivity(model, table, listener, plan, per_domain=3, progress=progress)
+    return _injected(model, table, listener, plan, 3, progress)
 
 
 def detection_rates(model: MachineModel, faults: EmbeddingTable) -> pd.DataFrame:
@@ -186,9 +204,9 @@ def sentences(rates: pd.DataFrame, share: float = CAUGHT) -> list[str]:
     parts: dict[str, dict[tuple[str, str], list[str]]] = {}
     found = caught_from(rates, share).itertuples(index=False, name=None)
     for fault, domain, from_db, top, by in found:
-        how = f"caught from {from_db:g} dB", ways.get(by, "")
+        how = f"caught from {_level_in_words(fault, from_db)}", ways.get(by, "")
         if np.isnan(from_db):
-            how = f"{top:.0%} caught at {highest:g} dB", ""
+            how = f"{top:.0%} caught at {_level_in_words(fault, highest)}", ""
         parts.setdefault(fault, {}).setdefault(how, []).append(domain)
     lines = []
     for fault, domains_of in parts.items():
@@ -198,6 +216,17 @@ def sentences(rates: pd.DataFrame, share: float = CAUGHT) -> list[str]:
             texts.append(f"{level}{where}{way}")
         lines.append(f"{fault}: {'; '.join(texts)}.")
     return lines
+
+
+def _level_in_words(fault: str, level_db: float) -> str:
+    """A level in words, with its decibels.
+
+    >>> _level_in_words("rub", -12.0), _level_in_words("off", -10.0)
+    ("a quarter of the machine's loudness (-12 dB)", '10% of the time (-10 dB)')
+    """
+    if fault == "off":  # its level is the share of the time
+        return f"{10 ** (level_db / 10):.0%} of the time ({level_db:g} dB)"
+    return f"{loudness_in_words(level_db)} ({level_db:g} dB)"
 
 
 def warnings(rates: pd.DataFrame, model: MachineModel, recordings: ClipTable) -> list[str]:

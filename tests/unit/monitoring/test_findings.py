@@ -114,8 +114,8 @@ def test_a_profile_survives_its_arrays(noise):
     change = draw("tone", noise[0], profile, 0, 1)
     before, after = (findings(change.wave, RATE, each) for each in (profile, copy))
     assert [each.text for each in before] == [each.text for each in after]
-    assert list(copy.reference("low").rows) == list(range(20))
-    assert len(copy.reference("high").rows) == 24  # four are too few to compare with
+    assert copy.reference("low").profile.conditions.tolist() == ["low"] * 20
+    assert len(copy.reference("high").profile.conditions) == 24  # four are too few to compare with
     assert len(evenly_chosen(["a"] * 1000 + ["b"] * 3)) == 259
 
 

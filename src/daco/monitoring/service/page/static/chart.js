@@ -11,11 +11,12 @@ const HEIGHT = 270;
 const STRIP = 12;
 const GAP = 8;
 const REACH = 24;
+const SMOOTH = 20;
 const DAY = 86_400_000;
 export const TONES = 4;
 
-/** `onSelect(clip)` is called when a person chooses a point. */
-export function createChart({ onSelect }) {
+/** `onSelect(clip)` is called when a person chooses a point, `onZoom(time)` where points are sums. */
+export function createChart({ onSelect, onZoom }) {
   const svg = s("svg", { class: "chart-picture", "aria-hidden": "true" });
   const tooltip = h("div", { class: "tooltip", hidden: true, "aria-hidden": "true" });
   const element = h("div", {
@@ -23,7 +24,7 @@ export function createChart({ onSelect }) {
     "aria-orientation": "horizontal", "aria-valuemin": "0",
     onkeydown, onpointermove: hover, onpointerdown: hover, onpointerleave: leave, onclick: choose, onblur: leave,
   }, svg, tooltip);
-  let data = { clips: [], trend: [], notes: [], from: 0, to: 1, conditions: [], selected: null, note: "" };
+  let data = { clips: [], trend: [], notes: [], from: 0, to: 1, conditions: [], limit: null, selected: null, note: "" };
   let points = [];
   let cursor = null;
   let width = 0;
@@ -56,6 +57,8 @@ export function createChart({ onSelect }) {
       ...timeAxis(timeTicks(from, to, Math.max(2, (right - MARGIN.left) / 90)), x, right),
       ...conditionStrip(points, data.conditions, bottom + GAP, right),
       ...trendLines(trend, x, y),
+      s("path", { class: "trend-mean", d: pathOf(smoothed(clips), x, y) }),
+      data.limit && s("path", { class: "evidence-line", d: pathOf(evidence(clips, data.limit), x, y) }),
       s("path", { class: "normal-points", d: shown.filter((p) => p.clip.state === "normal").map(dot).join("") }),
       s("path", { class: "other-points", d: shown.filter((p) => !isJudged(p.clip)).map(square).join("") }),
       s("path", { class: "threshold", d: `M${MARGIN.left} ${y(1).toFixed(1)}H${right}` }),
@@ -123,6 +126,7 @@ export function createChart({ onSelect }) {
   function choose(event) {
     const point = nearest(event);
     if (point) onSelect(point.clip);
+    else if (data.trend.length) onZoom(data.from + ((event.clientX - svg.getBoundingClientRect().left - MARGIN.left) / (width - MARGIN.left - MARGIN.right)) * (data.to - data.from));
   }
 
   function onkeydown(event) {
@@ -172,8 +176,34 @@ function highest(clips, trend) {
 /** Means of hours or days as a line, and their highest values above it. */
 function trendLines(trend, x, y) {
   const told = trend.filter((point) => point.oddness_mean !== null);
-  const line = (key) => told.map((point, i) => `${i ? "L" : "M"}${x(point.at).toFixed(1)} ${y(point[key]).toFixed(1)}`).join("");
+  const line = (key) => pathOf(told.map((point) => [point.at, point[key]]), x, y);
   return told.length ? [s("path", { class: "trend-most", d: line("oddness_max") }), s("path", { class: "trend-mean", d: line("oddness_mean") })] : [];
+}
+
+const pathOf = (points, x, y) => points.map(([at, value], i) => `${i ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+
+/** The mean oddness of the last recordings, older ones counting less: wear shows in it. */
+function smoothed(clips) {
+  const judged = clips.filter(isJudged);
+  let mean = judged.slice(0, SMOOTH).reduce((sum, clip) => sum + clip.oddness / Math.min(SMOOTH, judged.length), 0);
+  return judged.length < SMOOTH ? [] : judged.map((clip) => [clip.at, (mean += (clip.oddness - mean) / SMOOTH)]);
+}
+
+/** The evidence of a fault as a share of its limit, as `daco.monitoring.evidence` adds it up. */
+function evidence(clips, limit) {
+  let [value, model] = [0, null];
+  return clips.filter(isJudged).map((clip) => {
+    if (clip.model_sha256 !== model) [value, model] = [0, clip.model_sha256];
+    value = Math.min(limit, Math.max(0, value + quantile(clip.p_value) - 0.5));
+    return [clip.at, value / limit];
+  });
+}
+
+/** The normal quantile of 1 - p (Abramowitz and Stegun 26.2.23). */
+function quantile(p) {
+  if (p > 0.5) return -quantile(Math.max(0.01, 1 - p));
+  const t = Math.sqrt(-2 * Math.log(Math.max(p, 1e-4)));
+  return t - (2.515517 + t * (0.802853 + t * 0.010328)) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
 }
 
 /** What people wrote, at its time. */

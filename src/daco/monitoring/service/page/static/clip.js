@@ -48,7 +48,7 @@ export function createClipPanel({ onAnswer }) {
       h("div", { class: "players", onabsent: () => hint && hint.remove() }, ...players.map((player) => player.element)),
       scale,
       hint,
-      conditionBar(clip, machine),
+      conditionWords(clip, machine),
       links(clip));
   }
 
@@ -111,20 +111,11 @@ function pair(clip, machine, signal, onPicture) {
   return [mine, normal];
 }
 
-/** Which operating condition it resembles; text beside tone, never tone alone. */
-function conditionBar(clip, machine) {
-  const names = machine.conditions;
-  if (names.length < 2) return null;
-  const weights = names.map((name, i) => ({ name, tone: Math.min(i, TONES - 1), weight: clip.domain_weights[name] ?? 0 }));
-  const bar = h("div", { class: "weight-bar", "aria-hidden": "true" }, weights.map(({ tone, weight }) => {
-    const part = h("span", { class: `tone-${tone}` });
-    part.style.flexGrow = weight;
-    return part;
-  }));
-  return h("div", { class: "weights" },
-    h("h3", {}, "Which operating condition it resembles"), bar,
-    h("p", { class: "weight-words" }, weights.map(({ name, tone, weight }) =>
-      h("span", {}, h("i", { class: `swatch tone-${tone}`, "aria-hidden": "true" }), `${name} ${percent(weight)}`))));
+/** Which operating condition it resembles. */
+function conditionWords(clip, { conditions }) {
+  if (conditions.length < 2) return null;
+  return h("p", { class: "weight-words" }, "Operating condition:", conditions.map((name, i) =>
+    h("span", {}, h("i", { class: `swatch tone-${Math.min(i, TONES - 1)}`, "aria-hidden": "true" }), `${name} ${percent(clip.domain_weights[name] ?? 0)}`)));
 }
 
 function links(clip) {

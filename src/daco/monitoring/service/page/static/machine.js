@@ -8,12 +8,13 @@ import { createClipList } from "./clips.js";
 import { coalesced, h, icon, put } from "./dom.js";
 import { driftBanner } from "./drift.js";
 import { normalsSection } from "./normals.js";
-import { decisionSection } from "./people.js";
+import { decisionSection, reviseModel } from "./people.js";
 import { goTo, linkTo } from "./route.js";
-import { alarmsOf, catchUp, fetchClip, historyOf, listen, loadAlarms, machine as machineOf, reachBack } from "./state.js";
+import { alarmsOf, catchUp, fetchClip, historyOf, listen, loadAlarms, machine as machineOf, reach } from "./state.js";
 import { ago, anomalousOf, duration, isJudged, oddnessText, percent, rarity, statusChip } from "./words.js";
 
 const HOUR = 3_600_000;
+const DAY = /^\d{4}-\d\d-\d\d$/;
 const REDRAW_EVERY = 250;
 const FEW_CLIPS = 500;
 /** Words, milliseconds, and by what a long range is summed up. */
@@ -27,7 +28,8 @@ export function mountMachine(root, { route, signal }) {
   const id = route.machine;
   const head = h("div", { class: "machine-head" });
   const banner = h("div");
-  const chart = createChart({ onSelect: (clip) => select(clip, true) });
+  const chart = createChart({ onSelect: (clip) => select(clip, true), onZoom: (time) => goTo({ machine: id, clip: route.clip, range: dayOf(time) }) });
+  const jump = h("input", { type: "date", "aria-label": "Jump to a day", onchange: () => jump.value && goTo({ machine: id, clip: route.clip, range: jump.value }) });
   const ranges = h("div", { class: "ranges", role: "group", "aria-label": "Range of time" });
   const legend = h("ul", { class: "legend" });
   const reading = h("p", { class: "muted reading" });
@@ -38,6 +40,7 @@ export function mountMachine(root, { route, signal }) {
     onSelect: (clip) => select(clip),
     onListen: () => panel.toggle(),
     onSwap: () => panel.swap(),
+    onCalibrate: (clips) => reviseModel(id, "calibrate", clips, "Set the alarm limit"),
   });
   const title = h("h1", { tabindex: "-1" }, machineOf(id)?.title ?? id);
   let selected = null;
@@ -52,7 +55,7 @@ export function mountMachine(root, { route, signal }) {
     alarmSection({ machine: id, signal }),
     banner, decisions.element, normalsSection(id),
     h("section", { class: "history", "aria-label": "History" },
-      h("div", { class: "heading" }, h("h2", {}, "Oddness"), ranges),
+      h("div", { class: "heading" }, h("h2", {}, "Oddness"), h("div", { class: "answer" }, jump, ranges)),
       chart.element, h("div", { class: "under-chart" }, legend, reading, h("div", { class: "links" }, h("a", { href: paths.table(id), download: `${id}.csv` }, "Download as CSV")))),
     h("div", { class: "beside" }, panel.element, list.element),
     firstSteps(id));
@@ -84,7 +87,9 @@ export function mountMachine(root, { route, signal }) {
       h("li", {}, h("span", { class: "square", "aria-hidden": "true" }), "not judged"),
       conditions.length > 1 && h("li", { class: "muted" }, "operating condition:"),
       conditions.map((name, i) => h("li", {}, h("i", { class: `swatch tone-${Math.min(i, TONES - 1)}`, "aria-hidden": "true" }), name)));
-    chart.update({ conditions });
+    put(legend, ...legend.children, h("li", {}, h("i", { class: "line", "aria-hidden": "true" }), "smoothed"),
+      machine.evidence_limit && h("li", {}, h("i", { class: "line dashed", "aria-hidden": "true" }), "evidence of a fault, as a share of its limit"));
+    chart.update({ conditions, limit: machine.evidence_limit });
   }
 
   function drawRanges() {
@@ -94,7 +99,7 @@ export function mountMachine(root, { route, signal }) {
 
   /** The range of the address; else the last day, or everything where that is little or long ago. */
   function range() {
-    if (route.range in RANGES) return route.range;
+    if (route.range in RANGES || DAY.test(route.range ?? "")) return route.range;
     const history = historyOf(id);
     const last = history?.clips.at(-1);
     const long = last && Date.now() - last.at > 24 * HOUR;
@@ -105,15 +110,26 @@ export function mountMachine(root, { route, signal }) {
   function drawHistory() {
     const history = historyOf(id);
     const loaded = history?.loaded ?? false;
-    const now = Date.now();
-    const [, span, period] = RANGES[range()];
+    const { from, to, period } = span();
     const clips = history?.clips ?? [];
-    const shown = clips.filter((clip) => clip.at >= now - span);
+    const shown = clips.filter((clip) => clip.at >= from && clip.at <= to);
     const note = problem || (!loaded ? "Loading\u2026" : clips.length ? "No recording in this range of time." : "No recording has arrived yet.");
-    chart.update({ clips: period ? [] : shown, trend: period ? trend : [], notes, ...extentInTime(shown, span, now), note, selected });
+    chart.update({ clips: period ? [] : shown, trend: period ? trend : [], notes, ...extentInTime(shown, from, to), note, selected });
+    jump.value = DAY.test(route.range ?? "") ? route.range : "";
     list.update({ clips: shown, selected, note });
     root.classList.toggle("is-empty", loaded && !clips.length);
-    reading.textContent = period ? `Mean of each ${period}, and the highest value above it` : inWords(shown, history, now - span);
+    reading.textContent = period ? `Mean of each ${period}, and the highest value above it` : inWords(shown, history);
+  }
+
+  /** The times of the range, and by what it is summed up. */
+  function span() {
+    const key = range();
+    if (!(key in RANGES)) {
+      const from = new Date(`${key}T00:00`).getTime();
+      return { from, to: from + 24 * HOUR };
+    }
+    const [, length, period] = RANGES[key];
+    return { from: Date.now() - length, to: Infinity, period };
   }
 
   async function select(clip, show = false) {
@@ -158,17 +174,17 @@ export function mountMachine(root, { route, signal }) {
       await follow();
       drawRanges();
       drawHistory();
-      const [, span, period] = RANGES[range()];
-      if (period || !notes.length) await loadTrend(period ?? "day", span);
-      if (historyOf(id).clips.length && !period) await reachBack(id, Date.now() - span);
+      const { from, to, period } = span();
+      await loadTrend(period ?? "day", from);
+      if (historyOf(id).clips.length && !historyOf(id).complete && !period) await reach(id, from, Number.isFinite(to) ? to : null);
     } catch (error) {
       [problem, passing] = [error.message, error.passing];
       drawHistory();
     }
   }
 
-  async function loadTrend(period, span) {
-    const since = Number.isFinite(span) ? new Date(Date.now() - span).toISOString() : null;
+  async function loadTrend(period, from) {
+    const since = Number.isFinite(from) ? new Date(from).toISOString() : null;
     const found = await get(paths.trend(id), { period, since }, { signal });
     trend = found.points.map((point) => ({ ...point, at: Date.parse(point.start) }));
     notes = found.notes;
@@ -235,6 +251,9 @@ function evidenceBar({ evidence, evidence_limit: limit }) {
   return h("span", {}, h("meter", { min: "0", max: "1", value: `${share}`, title: `${evidence.toFixed(1)} of ${limit.toFixed(1)}` }), ` ${percent(share)} of its limit`);
 }
 
+/** The local day of a time, as dates are written in addresses. */
+const dayOf = (time) => new Date(time - 60_000 * new Date(time).getTimezoneOffset()).toISOString().slice(0, 10);
+
 function figure(name, value) {
   return value ? h("div", {}, h("dt", {}, name), h("dd", {}, value)) : null;
 }
@@ -246,8 +265,10 @@ function bringIntoView(element) {
 }
 
 /** Where the time axis begins and ends, with some air beside the points. */
-function extentInTime(clips, span, now) {
-  if (span !== Infinity) return { from: now - span, to: now + 0.01 * span };
+function extentInTime(clips, from, to) {
+  const now = Date.now();
+  if (Number.isFinite(to)) return { from, to };
+  if (Number.isFinite(from)) return { from, to: now + 0.01 * (now - from) };
   if (!clips.length) return { from: now - HOUR, to: now };
   let [first, last] = [Infinity, -Infinity];
   for (const { at } of clips) [first, last] = [Math.min(first, at), Math.max(last, at)];
@@ -255,13 +276,12 @@ function extentInTime(clips, span, now) {
   return { from: first - air, to: last + air };
 }
 
-function inWords(clips, history, from) {
+function inWords(clips, history) {
   if (!clips.length) return "";
   const anomalous = clips.filter((clip) => clip.anomalous).length;
   const all = anomalousOf({ clips: clips.length, anomalous });
   if (history.loading) return `${all}; loading older ones\u2026`;
-  const cut = !history.complete && history.oldest > from;
-  return cut ? `${all}; older ones are not shown` : all;
+  return history.cut ? `${all}; older ones are not shown` : all;
 }
 
 /** What to do while nothing was recorded. */

@@ -1,6 +1,7 @@
 // All machines at a glance: those that need somebody first.
 
 import { alarmSection } from "./alarms.js";
+import { paths } from "./api.js";
 import { h, put, say } from "./dom.js";
 import { allMachines, catchUp, historyOf, listen } from "./state.js";
 import { SPARK_CLIPS, sparkline } from "./sparkline.js";
@@ -23,7 +24,7 @@ export function mountOverview(root, { signal }) {
   }, { rootMargin: "200px" });
   signal.addEventListener("abort", () => seen.disconnect());
   put(root,
-    h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, "Machines"), search),
+    h("div", { class: "heading" }, h("h1", { tabindex: "-1" }, "Machines"), h("a", { class: "touch", href: paths.report() }, "Shift report"), search),
     summary, alarmSection({ machine: null, signal }), grid);
 
   function arrange() {

@@ -70,7 +70,21 @@ export function answerRow(clip, onAnswer) {
     clip.answer && h("b", {}, `Answered: ${answerWord(clip.answer)}.`),
     may("operator") && clip.anomalous && clip.answer !== "false alarm" && button("False alarm", () => open("false alarm")),
     may("operator") && isJudged(clip) && clip.answer !== "fault" && button(clip.anomalous ? "Fault" : "A fault was missed", () => open("fault")),
+    may("administrator") && clip.has_audio && clip.answer !== "fault" && button("Add to the healthy ones\u2026", () => reviseModel(clip.machine, "add", [clip], "Add to the healthy recordings")),
     may("administrator") && button("Delete\u2026", remove));
+}
+
+/** Add recordings to the model's healthy ones, or set its alarm limit by them. */
+export function reviseModel(id, action, clips, title) {
+  ask({
+    title, about: clips.length === 1 ? clips[0].name : `${clips.length} recordings`, action: "They are healthy", withComment: false,
+    help: "Listen to them before: daco would learn a fault among them and never report one like it. You can undo this below the healthy recordings of the model.",
+    async send() {
+      const { sentence } = await post(paths.model(id), { action, clips: clips.map((clip) => clip.id) });
+      announce(sentence);
+      ask({ title: "Done", about: sentence, action: "Close", withComment: false, help: "Later recordings are judged by it.", send: () => {} });
+    },
+  });
 }
 
 /** What the alarm limit rests on, what was learned since, and what can be done about a machine. */
@@ -143,8 +157,8 @@ export function decisionSection() {
 function limitWords(machine) {
   if (machine.false_alarm_rate === null) return "There is no usable model.";
   const n = Math.round(1 / machine.false_alarm_rate);
-  const rule = { every: "each of them raises an alarm", off: "none raises an alarm" }[machine.rule] ?? `${machine.rule} raise an alarm`;
+  const rule = { every: "each of them raises an alarm", off: "none raises an alarm" }[machine.rule] ?? (/ an? /.test(machine.rule) ? "evidence that adds up raises an alarm" : `${machine.rule} raise an alarm`);
   return `The limit of oddness is 1: about 1 in ${n} healthy recordings is beyond it, and ${rule}. ${machine.expectation.join(" ")} `
-    + `It is estimated ${machine.basis}; the model has ${machine.normals} healthy recordings.`
+    + `It is estimated ${machine.basis.replace(/ \([^)]*\)/g, "")}; the model has ${machine.normals} healthy recordings.`
     + (machine.out_of_service_since ? ` Out of service since ${date(machine.out_of_service_since)}, by ${machine.out_of_service_by}.` : "");
 }

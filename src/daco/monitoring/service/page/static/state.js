@@ -115,7 +115,7 @@ export function setAlarm(alarm) {
 /** Load the newest clips of a machine, once; later ones come with the changes. */
 export function catchUp(id, limit = PAGE) {
   if (!histories.has(id)) {
-    const history = { clips: [], known: new Map(), loaded: false, cursor: null, complete: false, oldest: Infinity, wanted: Infinity, loading: false };
+    const history = { clips: [], known: new Map(), loaded: false, complete: false, cut: false, loading: false };
     histories.set(id, history);
     history.first = loadFirst(id, history, limit);
     history.first.catch(() => histories.get(id) === history && histories.delete(id));
@@ -126,25 +126,24 @@ export function catchUp(id, limit = PAGE) {
 async function loadFirst(id, history, limit) {
   const page = await get(paths.history(id), { limit });
   history.loaded = true;
-  history.cursor = page.next;
   history.complete = page.next === null;
   insert(history, page.clips);
   tell("history", id);
 }
 
-/** Load older clips until `from` (milliseconds) is reached, the beginning, or the limit. */
-export async function reachBack(id, from) {
+/** Load what was recorded between two times, the newest first, until it is too much to draw. */
+export async function reach(id, from, to = null) {
   const history = histories.get(id);
-  history.wanted = from;
-  if (history.loading) return;
+  const since = new Date(Math.max(0, from)).toISOString();
   history.loading = true;
   try {
-    while (!history.complete && history.clips.length < MOST_CLIPS && history.oldest > history.wanted) {
-      const page = await get(paths.history(id), { limit: PAGE, before: history.cursor });
-      history.cursor = page.next;
-      history.complete = page.next === null;
+    for (let until = to, before = null; until !== before || before === null;) {
+      const page = await get(paths.history(id), { since, until: until && new Date(until).toISOString(), limit: 2 * PAGE });
       insert(history, page.clips);
+      history.cut = page.next !== null && history.clips.length >= MOST_CLIPS;
       tell("history", id);
+      if (page.next === null || history.cut) return;
+      [before, until] = [until, Date.parse(page.clips.at(-1).time) + 1];
     }
   } finally {
     history.loading = false;
@@ -163,8 +162,6 @@ function insert(history, found) {
     }
   }
   history.clips.sort((one, other) => one.at - other.at || one.id - other.id);
-  // The oldest that arrived: a clip may have been recorded long before those around it.
-  for (const clip of found) history.oldest = Math.min(history.oldest, Date.parse(clip.received_at));
 }
 
 /** A clip that has just been judged or changed. */

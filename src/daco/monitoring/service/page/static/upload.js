@@ -133,7 +133,9 @@ async function send(task) {
         fail(task, error);
         return;
       }
-      await countDown(task, error);
+      const wait = Math.min(LONGEST_WAIT, error.retryAfter ?? 2 ** task.tries);
+      put(text, `${error.message} Trying again in ${wait} s.`);
+      await new Promise((resolve) => setTimeout(resolve, 1000 * wait));
     }
   }
 }
@@ -151,12 +153,4 @@ function fail(task, error) {
   const again = () => { task.tries = 0; queue.push(task); work(); };
   put(task.text, h("p", { class: "problem", role: "alert" }, error.message),
     !error.final && h("button", { type: "button", class: "button", onclick: again }, "Try again"));
-}
-
-async function countDown(task, error) {
-  const wait = Math.min(LONGEST_WAIT, error.retryAfter ?? 2 ** task.tries);
-  for (let left = Math.ceil(wait); left > 0; left -= 1) {
-    put(task.text, `${error.message} Trying again in ${left} s.`);
-    await new Promise((resolve) => setTimeout(resolve, 1000));
-  }
 }
