@@ -157,6 +157,15 @@ class TestCalibrate:
         assert f"With the old alarm limit, {count} of them were anomalous." in text
         assert ("Check that they are recordings of this machine" in text) == (count == 12)
 
+    def test_one_that_costs_detection_is_a_warning(self, model, tmp_path):
+        healthy = new_recordings(tmp_path / "healthy", 12, 0) / "day"
+        assert "costs detection" not in printed("calibrate", model, healthy)
+        for index in range(12):  # as odd as faults are
+            hum(tmp_path / "odd" / f"{index:02}.wav", 200, 600 + index, modulation=30.0)
+        text = printed("calibrate", model, tmp_path / "odd", "--domain", "day", KEEP)
+        assert "This calibration costs detection" in text
+        assert "Expect about" in text
+
     def test_clips_of_no_named_domain_count_where_they_fit_best(self, model, tmp_path):
         for index in range(10):
             hum(tmp_path / "new" / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)

@@ -200,8 +200,8 @@ def _recommended_network(backbones: Sequence[str], clips: Location) -> list[str]
         except WeightsError:
             continue
         return [
-            f"The network {name} is installed. Beside the views it found 6 more of 100 faults on real "
-            f"machines: repeat daco fit with --backbone logmel --backbone {name}."
+            f"The network {name} is installed. Beside the views it found 6 more of 100 faults on "
+            f"real machines: repeat daco fit with --backbone logmel --backbone {name}."
         ]
     return []
 

@@ -244,6 +244,8 @@ def expectation_of_model(model: MachineModel, rule: tuple[int, int] = (3, 5)) ->
     false_alarms, delay = expect(
         rule, model.false_alarm_rate, a_day, references=references
     ).sentences
+    if references is None:  # how many new recordings are beyond the limit is not known
+        false_alarms = f"If the limit holds, e{false_alarms[1:]}"
     return [f"{false_alarms.rstrip('.')}, with a recording every {EVERY_MINUTES} minutes.", delay]
 
 

@@ -204,9 +204,10 @@ def sentences(rates: pd.DataFrame, share: float = CAUGHT) -> list[str]:
     parts: dict[str, dict[tuple[str, str], list[str]]] = {}
     found = caught_from(rates, share).itertuples(index=False, name=None)
     for fault, domain, from_db, top, by in found:
-        how = f"caught from {_level_in_words(fault, from_db)}", ways.get(by, "")
         if np.isnan(from_db):
             how = f"{top:.0%} caught at {_level_in_words(fault, highest)}", ""
+        else:
+            how = f"caught from {_level_in_words(fault, from_db)}", ways.get(by, "")
         parts.setdefault(fault, {}).setdefault(how, []).append(domain)
     lines = []
     for fault, domains_of in parts.items():

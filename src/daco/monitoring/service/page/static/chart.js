@@ -57,7 +57,7 @@ export function createChart({ onSelect, onZoom }) {
       ...timeAxis(timeTicks(from, to, Math.max(2, (right - MARGIN.left) / 90)), x, right),
       ...conditionStrip(points, data.conditions, bottom + GAP, right),
       ...trendLines(trend, x, y),
-      s("path", { class: "trend-mean", d: pathOf(smoothed(clips), x, y) }),
+      s("path", { class: "smoothed", d: pathOf(smoothed(clips), x, y) }),
       data.limit && s("path", { class: "evidence-line", d: pathOf(evidence(clips, data.limit), x, y) }),
       s("path", { class: "normal-points", d: shown.filter((p) => p.clip.state === "normal").map(dot).join("") }),
       s("path", { class: "other-points", d: shown.filter((p) => !isJudged(p.clip)).map(square).join("") }),
@@ -126,7 +126,10 @@ export function createChart({ onSelect, onZoom }) {
   function choose(event) {
     const point = nearest(event);
     if (point) onSelect(point.clip);
-    else if (data.trend.length) onZoom(data.from + ((event.clientX - svg.getBoundingClientRect().left - MARGIN.left) / (width - MARGIN.left - MARGIN.right)) * (data.to - data.from));
+    else if (data.trend.length) {
+      const share = (event.clientX - svg.getBoundingClientRect().left - MARGIN.left) / (width - MARGIN.left - MARGIN.right);
+      onZoom(Math.min(Date.now(), data.from + share * (data.to - data.from)));
+    }
   }
 
   function onkeydown(event) {
@@ -211,7 +214,7 @@ function noteMarks(notes, x, right) {
   return notes.map((note) => [note, x(Date.parse(note.at))]).filter(([, at]) => at >= MARGIN.left && at <= right).map(([note, at]) =>
     s("g", { class: "note-mark" }, s("title", {}, `${note.text} (${note.by}, ${exactTime(note.at)})`),
       s("path", { d: `M${at.toFixed(1)} ${MARGIN.top}V${HEIGHT - MARGIN.bottom}` }),
-      s("text", { x: Math.min(at + 4, right - 60), y: MARGIN.top + 8 }, note.text.length > 24 ? `${note.text.slice(0, 23)}\u2026` : note.text)));
+      s("text", at > right - 140 ? { x: at - 4, y: MARGIN.top + 8, "text-anchor": "end" } : { x: at + 4, y: MARGIN.top + 8 }, note.text.length > 24 ? `${note.text.slice(0, 23)}\u2026` : note.text)));
 }
 
 const dot = ({ x, y }) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`;
