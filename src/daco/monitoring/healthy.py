@@ -28,6 +28,7 @@ NEAREST = 8
 UPPER_SHARE = 0.98  # of the healthy recordings are below the upper end
 FALSE_FINDINGS = 0.05  # share of healthy recordings that may have any finding
 OTHER_SESSION = 1.15  # recordings of another day are this much further outside
+WIDER = 6.0  # over the number of recordings: limits are wider by this share where it is small
 LEAST_LINE = 5.0  # decibels by which a line stands out that can be missing
 ROOM_HZ, ROOM_DB = 600.0, 5.0  # noise of the room is below, and comes and goes by as much
 
@@ -247,8 +248,9 @@ class Reference:
             for name, values in self._excess(own, near, ends).items():
                 largest[name].append(float(values.max()))
         share = FALSE_FINDINGS / len(largest)
+        wider = max(1.0, 0.92 + WIDER / len(profile.overall))  # few do not show all that is healthy
         return {
-            name: max(LEAST_EXCESS[name], OTHER_SESSION * _tail(np.array(values), share))
+            name: wider * max(LEAST_EXCESS[name], OTHER_SESSION * _tail(np.array(values), share))
             for name, values in largest.items()
         }
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi import APIRouter, Query, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from daco.monitoring.engine import Plant
-from daco.monitoring.service.context import TheService, Viewer, failures, in_utc
+from daco.monitoring.service.context import TheService, Viewer, failures
 from daco.monitoring.store import StoredAlarm
 from daco.monitoring.store.records import TrendPoint
 
@@ -25,15 +25,11 @@ def shift_report(
     service: TheService,
     _: Viewer,
     hours: Annotated[int, Query(ge=1, le=744, description="Length of the shift.")] = 8,
-    until: Annotated[datetime | None, Query(description="ISO 8601; by default now.")] = None,
 ) -> Response:
-    """One page about a shift: alarms, what people answered, and how long machines were heard."""
-    end = in_utc(until) or datetime.now(UTC)
-    try:
-        since = end - timedelta(hours=hours)
-    except OverflowError:
-        raise HTTPException(422, "There is no time so early.") from None
-    return Response(report(service.plant, since, end), media_type="text/html; charset=utf-8")
+    """One page about the last hours: alarms, answers, and how long each machine was heard."""
+    now = datetime.now(UTC)
+    page = report(service.plant, now - timedelta(hours=hours), now)
+    return Response(page, media_type="text/html; charset=utf-8")
 
 
 def report(plant: Plant, since: datetime, until: datetime) -> str:
