@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from daco.commands import options as shared
@@ -98,14 +98,14 @@ def watch(
             running.on_outcome.append(terminal.show)
             if once:
                 summary = running.once(ending.is_set)
-                _conclude(errors, terminal, summary)
+                _conclude(errors, summary)
                 failed = bool(summary.failures)
             else:
                 running.start()
                 while not ending.wait(0.5) and not running.is_over:
                     pass
                 failed = False
-                errors.write(terminal.counts())
+            errors.write(terminal.counts())
         finally:
             running.stop()
     if failed:
@@ -153,84 +153,63 @@ class _Terminal:
     """Prints outcomes as they come, from several threads, and counts them."""
 
     def __init__(self, console: Output, plant: Plant) -> None:
-        self._console, self._plant = console, plant
+        self._console, self._machines = console, plant.config.machine
         self._lock = threading.Lock()
-        self._several = len(plant.config.machine) > 1
-        self._states: dict[str, int] = {}
-        self._refused = 0
-        self.opened = 0
+        self._states: Counter[str] = Counter()
+        self._refused = self.opened = 0
 
     def show(self, recording: Recording, outcome: Outcome) -> None:
         """Print one outcome."""
-        now = f"{datetime.now():%H:%M:%S}"
-        name = f"{recording.machine}: {recording.name}" if self._several else recording.name
+        now = f"{datetime.now():%H:%M:%S} "
+        prefix = f"{recording.machine}: " if len(self._machines) > 1 else ""
+        name = printable(prefix + recording.name)
         with self._lock:
             if outcome.refused is not None:
                 self._refused += 1
-                text = f" {printable(name)}: {printable(outcome.refused)}"
-                line = Text.assemble(now, " ", ("unusable", "yellow"), text)
-                self._console.print(line, soft_wrap=True)
+                reason = f" {name}: {printable(outcome.refused)}"
+                self._print(Text.assemble(now, ("unusable", "yellow"), reason))
             elif outcome.clip is not None:
-                state = outcome.clip.state
-                self._states[state] = self._states.get(state, 0) + 1
-                width = self._console.width if self._console.is_terminal else None
-                for line in _clip_lines(now, name, outcome.clip, width):
-                    self._console.print(line, soft_wrap=True)
+                self._states[outcome.clip.state] += 1
+                self._show_clip(now, name, outcome.clip)
                 self._show_alarms(outcome, outcome.clip)
 
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)
+
+    def _show_clip(self, now: str, name: str, clip: StoredClip) -> None:
+        """One line for a judged recording, and one for every reason to mistrust the verdict."""
+        decision, style = _WORDS.get(clip.state, (f"{clip.state:<7}", "yellow"))
+        figure = f" {clip.oddness:5.2f}  " if clip.state in _WORDS else "        "
+        room = max(20, self._console.width - len(now + decision + figure))
+        if len(name) > room:  # names differ at their ends
+            name = f"…{name[1 - room :]}"
+        self._print(Text.assemble(now, (decision, style), figure, name))
+        for reason in clip.reasons:
+            if not reason.startswith("views:"):  # of every anomaly; the page has it
+                line = Text(f"         {printable(reason)}", "yellow")
+                line.truncate(self._console.width, overflow="ellipsis")
+                self._print(line)
+
     def _show_alarms(self, outcome: Outcome, clip: StoredClip) -> None:
-        title = self._plant.config.machine[clip.machine].name
-        rule = self._plant.config.machine[clip.machine].rule
+        title = printable(self._machines[clip.machine].name)
+        rule = self._machines[clip.machine].rule
+        why = f": {rule.k} of the last {rule.n} recordings are {clip.state}" if rule.n > 1 else ""
+        if rule.adds_up:
+            why = ": the evidence of its recordings adds up"
         for number in outcome.opened:
             self.opened += 1
-            among = f": {rule.k} of the last {rule.n} recordings are {clip.state}"
-            if rule.adds_up:
-                among = ": the evidence of its recordings adds up"
-            text = f"         ALARM {number}, {title}{among if rule.n > 1 else ''}"
-            self._console.print(Text(printable(text), "bold white on red"), soft_wrap=True)
+            self._print(Text(f"         ALARM {number}, {title}{why}", "bold white on red"))
         for number in outcome.cleared:
-            text = f"         alarm {number}, {title}, is over"
-            self._console.print(Text(printable(text), "green"), soft_wrap=True)
+            self._print(Text(f"         alarm {number}, {title}, is over", "green"))
 
     def counts(self) -> str:
         """What was printed, in one sentence."""
-        clips = quantity(sum(self._states.values()), "recording")
-        others = [f"{n} {state}, " for state, n in self._states.items() if state not in _WORDS]
-        text = f"{clips}, {self._states.get('anomalous', 0)} anomalous, {''.join(others)}"
-        text += quantity(self.opened, "alarm")
-        if self._refused:
-            text += f"; {quantity(self._refused, 'file')} could not be used"
-        return f"{text}."
-
-
-def _clip_lines(now: str, name: str, clip: StoredClip, width: int | None) -> Iterator[Text]:
-    """One line for a judged recording, and one for every reason to mistrust the verdict."""
-    decision, style = _WORDS.get(clip.state, (f"{clip.state:<7}", "yellow"))
-    judged = clip.state in _WORDS
-    head = f" {clip.oddness:5.2f}  " if judged else "        "
-    name = printable(name)
-    if width is not None:
-        name = _shortened(name, max(20, width - len(now) - 1 - len(decision) - len(head)))
-    yield Text.assemble(now, " ", (decision, style), head, name)
-    for reason in clip.reasons:
-        if reason.startswith("views:"):  # of every anomaly; the page and the database have it
-            continue
-        line = Text(f"         {printable(reason)}", "yellow")
-        line.truncate(width or line.cell_len, overflow="ellipsis")
-        yield line
-
-
-def _shortened(text: str, width: int) -> str:
-    """The end of a text that is too long for a number of columns: names differ at their ends.
-
-    >>> _shortened("2026/03/press_0042.wav", 15)
-    '…press_0042.wav'
-    """
-    if cell_len(text) <= width:
-        return text
-    while text and cell_len(text) > width - 1:
-        text = text[1:]
-    return set_cell_size(f"…{text}", max(width, 1)).rstrip()
+        parts = [quantity(self._states.total(), "recording")]
+        parts.append(f"{self._states['anomalous']} anomalous")
+        parts += [f"{n} {state}" for state, n in self._states.items() if state not in _WORDS]
+        parts.append(quantity(self.opened, "alarm"))
+        refused = f"; {quantity(self._refused, 'file')} could not be used" if self._refused else ""
+        return f"{', '.join(parts)}{refused}."
 
 
 def _introduce(errors: Output, plant: Plant) -> None:
@@ -248,7 +227,7 @@ def _introduce(errors: Output, plant: Plant) -> None:
     errors.write("The figure is the oddness: a recording is anomalous from 1 on.")
 
 
-def _conclude(errors: Output, terminal: _Terminal, summary: Summary) -> None:
+def _conclude(errors: Output, summary: Summary) -> None:
     if summary.waiting:
         names = name_list(summary.waiting)
         errors.notes([f"Still being written, and left for the next run: {names}."])
@@ -256,7 +235,6 @@ def _conclude(errors: Output, terminal: _Terminal, summary: Summary) -> None:
         left = quantity(summary.undelivered, "message")
         errors.notes([f"Not delivered yet: {left}. The next run sends them."])
     errors.notes(summary.failures, "error")
-    errors.write(terminal.counts())
 
 
 @contextmanager

@@ -12,10 +12,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from daco.audio.formats import AudioLimits
 from daco.detector.ranges import NORMAL, OFF
@@ -38,6 +39,7 @@ from daco.monitoring.notify import Notifier, receivers
 from daco.monitoring.recordings import Recordings
 from daco.monitoring.sources.folder import FolderSource, FolderWatch, stamp_of
 from daco.monitoring.sources.live import LiveSound, LiveSource
+from daco.monitoring.sources.times import changed_at
 from daco.monitoring.status import MachineStatus, machine_status
 from daco.monitoring.store import (
     ConflictError,
@@ -52,7 +54,7 @@ from daco.monitoring.store import (
 )
 from daco.monitoring.store.retention import protected_audio, stored_audio
 from daco.monitoring.watchdog import Watchdog
-from daco.monitoring.worker import Limits
+from daco.monitoring.worker import Judged, Limits
 
 log = logging.getLogger("daco.monitoring")
 
@@ -213,7 +215,7 @@ class Plant:
         if known is not None:
             return known
         try:
-            verdict, sha256 = self._judge(machine, model, recording)
+            judged = self._judge(machine, model, recording)
         except UnusableRecordingError as error:
             return self._refuse(recording, error.reason, last_try)
         except (JudgeTimeoutError, WorkerLostError) as error:
@@ -223,10 +225,10 @@ class Plant:
         path = recording.data if isinstance(recording.data, Path) else None
         if path is not None and recording.stamp not in (None, _stamp(path)):
             return Outcome()  # written to, or removed, since it was listed
-        new = self._new_clip(machine, model, recording, verdict, sha256)
-        outcome = self._add(replace(new, findings=self.explainer.findings(recording, verdict)))
+        findings = self.explainer.findings(recording, judged.verdict)
+        outcome = self._add(self._new_clip(machine, model, recording, judged, findings))
         if not outcome.known and outcome.clip is not None:
-            self._keep(outcome.clip, sha256, recording.data)
+            self._keep(outcome.clip, judged.sha256, recording.data)
             self.notifier.wake()
             self._tell(recording, outcome)
         return outcome
@@ -234,8 +236,8 @@ class Plant:
     def trial(self, recording: Recording) -> Verdict:
         """Return the verdict on a recording, which is not stored."""
         machine, model = self._machine(recording.machine)
-        verdict, sha256 = self._judge(machine, model, recording)
-        return self.store.preview(self._new_clip(machine, model, recording, verdict, sha256))
+        judged = self._judge(machine, model, recording)
+        return self.store.preview(self._new_clip(machine, model, recording, judged))
 
     def adapts(self, machine: MachineConfig) -> bool:
         """Return whether the alarm limit of a machine follows its recordings."""
@@ -261,9 +263,7 @@ class Plant:
             raise ConflictError("The key was used before, for a recording with other content.")
         return Outcome(self.store.clip(source.clip_id), known=True)
 
-    def _judge(
-        self, machine: MachineConfig, model: ModelInUse, recording: Recording
-    ) -> tuple[Verdict, str]:
+    def _judge(self, machine: MachineConfig, model: ModelInUse, recording: Recording) -> Judged:
         window, hop = _seconds(machine.window), _seconds(machine.hop)
         if machine.folder is None and (machine.stream or machine.microphone):
             window = hop = None  # live sound is cut before it comes here
@@ -275,22 +275,26 @@ class Plant:
         machine: MachineConfig,
         model: ModelInUse,
         recording: Recording,
-        verdict: Verdict,
-        sha256: str,
+        judged: Judged,
+        findings: list[dict[str, Any]] | None = None,
     ) -> NewClip:
+        path = recording.data if isinstance(recording.data, Path) else None
+        recorded_at = recording.recorded_at or judged.tagged_at or changed_at(path)
+        counts = judged.verdict.state != OFF or machine.should_run(recording.received_at)
         calibration = Calibration(model.info.reference, model.info.false_alarm_rate)
         return NewClip(
-            verdict=verdict,
+            verdict=judged.verdict,
             machine=machine.id,
             received_at=recording.received_at,
-            recorded_at=recording.recorded_at,
+            recorded_at=recorded_at,
             source_key=recording.source_key,
             stamp=recording.stamp,
-            audio_sha256=sha256,
-            audio_path=str(recording.data) if isinstance(recording.data, Path) else None,
+            audio_sha256=judged.sha256,
+            audio_path=None if path is None else str(path),
+            findings=findings,
             calibration=calibration,
             adapt=self.adapts(machine),
-            counts=verdict.state != OFF or machine.should_run(recording.received_at),
+            counts=counts,
             evidence_limit=self.limits.of(machine.id),
         )
 

@@ -18,13 +18,13 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
-from daco.detector.verdict import ScoreOptions, Verdict
+from daco.detector.verdict import ScoreOptions
 from daco.errors import AudioError, DacoError
 from daco.monitoring import worker
 from daco.monitoring.models import ModelInUse
 from daco.monitoring.revising import Revision
 from daco.monitoring.store.records import BusyError
-from daco.monitoring.worker import Limits, ModelInfo, UnknownModelError
+from daco.monitoring.worker import Judged, Limits, ModelInfo, UnknownModelError
 
 LOAD_SECONDS = 120.0
 """In which one model must be loaded."""
@@ -105,12 +105,12 @@ class Judge:
         recording: bytes | Path,
         name: str,
         options: ScoreOptions | None = None,
-    ) -> tuple[Verdict, str]:
-        """The verdict on a recording, and the SHA-256 of its bytes."""
+    ) -> Judged:
+        """Judge a recording; an `UnusableRecordingError` says why it cannot be."""
         args = (recording, name, options or ScoreOptions())
         try:
-            result: tuple[Verdict, str] = self._with_model(worker.score, model, args)
-            return result
+            judged: Judged = self._with_model(worker.score, model, args)
+            return judged
         except AudioError as error:
             raise UnusableRecordingError(error.reason) from None
         except OSError as error:

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from daco.detector.modelfile import MAX_FILE
 from daco.errors import DacoError, DataError
 from daco.files.hashing import sha256_of_bytes
+from daco.monitoring.config import MachineConfig
 from daco.monitoring.store.records import BusyError
 from daco.monitoring.worker import ModelInfo
 
@@ -26,18 +26,6 @@ FRESH_SECONDS = 1.0
 """For how long a model file is not looked at again."""
 
 log = logging.getLogger("daco.monitoring")
-
-
-class ModelOfMachine(Protocol):
-    """What is needed of a machine's configuration."""
-
-    @property
-    def model(self) -> Path:
-        """The file."""
-
-    @property
-    def force(self) -> bool:
-        """Whether a model of another machine is accepted."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,7 @@ class Models:
     """
 
     def __init__(
-        self, machines: Mapping[str, ModelOfMachine], describe: Callable[[bytes], ModelInfo]
+        self, machines: Mapping[str, MachineConfig], describe: Callable[[bytes], ModelInfo]
     ) -> None:
         self._machines, self._describe = machines, describe
         self._entries = {machine: _Entry() for machine in machines}
@@ -83,7 +71,7 @@ class Models:
         if entry.lock.acquire(blocking=entry.in_use is None):
             try:
                 if time.monotonic() - entry.looked_at >= FRESH_SECONDS:
-                    self._refresh(machine, entry)
+                    self._refresh(self._machines[machine], entry)
                     entry.looked_at = time.monotonic()
             finally:
                 entry.lock.release()
@@ -93,38 +81,33 @@ class Models:
         """Why the file of a machine's model cannot be used at the moment."""
         return self._entries[machine].problem
 
-    def _refresh(self, machine: str, entry: _Entry) -> None:
-        path = self._machines[machine].model
+    def _refresh(self, machine: MachineConfig, entry: _Entry) -> None:
+        stamp = None
         try:
-            stamp = _stamp(path)
+            status = machine.model.stat()
+            stamp = status.st_mtime_ns, status.st_size, status.st_ino
             if stamp == entry.stamp:
                 return
-            data = _read(path)
+            data = _read(machine.model)
             sha256 = sha256_of_bytes(data)
             if entry.in_use is None or entry.in_use.file_sha256 != sha256:
                 info = self._describe(data)
-                self._require_same_machine(machine, entry, info)
-                entry.in_use = ModelInUse(machine, info, data, sha256)
-                log.info("%s: the model %s is in use.", machine, path)
+                before = info if entry.in_use is None else entry.in_use.info
+                if info.machine != before.machine and not machine.force:
+                    raise DataError(
+                        f"it is the model of another machine ({info.machine}, not "
+                        f"{before.machine}). If that is meant, set force = true for the machine "
+                        "in daco.toml."
+                    )
+                entry.in_use = ModelInUse(machine.id, info, data, sha256)
+                log.info("%s: the model %s is in use.", machine.id, machine.model)
+            entry.stamp, entry.problem = stamp, None
         except BusyError:  # the next look may succeed
             return
         except Exception as error:
             entry.stamp = None if isinstance(error, OSError) else stamp
             kept = "" if entry.in_use is None else " The one before stays in use."
             entry.problem = _reason(error) + kept
-            return
-        entry.stamp = stamp
-        entry.problem = None
-
-    def _require_same_machine(self, machine: str, entry: _Entry, info: ModelInfo) -> None:
-        if entry.in_use is None or self._machines[machine].force:
-            return
-        before = entry.in_use.info
-        if info.machine != before.machine:
-            raise DataError(
-                f"it is the model of another machine ({info.machine}, not {before.machine}). If "
-                "that is meant, set force = true for the machine in daco.toml."
-            )
 
 
 def _reason(error: Exception) -> str:
@@ -133,11 +116,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename}: cannot be read ({error.strerror})."
     return f"it is damaged ({type(error).__name__}: {error})."
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _read(path: Path) -> bytes:

@@ -13,8 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.monitoring.healthy import HealthyProfile
 from daco.monitoring.profiles import findings_of, profile_of_folder
 from daco.monitoring.revising import Revision, revised
+from daco.monitoring.sources.times import tagged_time
 
 MOST_BYTES = 1 << 29
 """Model files whose models a worker keeps."""
@@ -68,6 +70,14 @@ class ModelInfo:
     reference: ReferenceScores = field(repr=False)
     names: tuple[str, ...] = field(repr=False)
     sha256s: tuple[str, ...] = field(repr=False)
+
+
+class Judged(NamedTuple):
+    """The verdict on a recording, and what else its bytes say."""
+
+    verdict: Verdict
+    sha256: str
+    tagged_at: datetime | None  #: when it was recorded, by its tags
 
 
 @dataclass(frozen=True)
@@ -123,8 +133,8 @@ def score(
     recording: bytes | Path,
     name: str,
     options: ScoreOptions,
-) -> tuple[Verdict, str]:
-    """The verdict on a recording, and the SHA-256 of its bytes."""
+) -> Judged:
+    """Judge a recording."""
     detector = _load(file_sha256, file)
     with limited_memory(_limits.memory):
         if isinstance(recording, bytes):
@@ -140,7 +150,7 @@ def score(
             options=options,
             limits=_limits.audio,
         )
-        return verdict, sha256
+        return Judged(verdict, sha256, tagged_time(recording))
 
 
 def normals(file_sha256: str, file: bytes | None) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+import soundfile
 from plants import build, faulty, normal, put, ranges, running, upload, wait_until
 from receiver import receiving
 from service_process import FRONTEND, RATE, humming, wav
@@ -67,6 +69,25 @@ def test_folders_and_uploads_go_one_way(tmp_path):
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         plant.delete_clip(outcome.clip.id, KIM)
         assert not kept.exists()
+
+
+def test_a_recording_without_a_time_in_its_name_has_that_of_its_tags_or_of_its_file(tmp_path):
+    tagged = io.BytesIO()
+    with soundfile.SoundFile(tagged, "w", RATE, 1, format="FLAC") as file:
+        file.date = "2026-03-01T12:30:05Z"
+        file.write(humming(0))
+    put(tmp_path / "inbox/press/tagged.flac", tagged.getvalue())
+    put(tmp_path / "inbox/press/untagged.wav", normal(1), age=3600)
+    put(tmp_path / "inbox/press/20260302_080000.wav", tagged.getvalue())
+    with running(build(tmp_path, {"press": FOLDER}), start=False) as plant:
+        plant.once()
+        times = {clip.name: clip.recorded_at for clip in plant.store.clips("press")}
+        assert times["tagged.flac"] == datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
+        assert times["20260302_080000.wav"] == datetime(2026, 3, 2, 8).astimezone()
+        age = datetime.now(UTC) - times["untagged.wav"]
+        assert timedelta(minutes=59) < age < timedelta(minutes=61)
+        assert upload(plant, tagged.getvalue()).clip.time == times["tagged.flac"]
+        assert upload(plant, normal(2)).clip.recorded_at is None
 
 
 def test_an_anomalous_recording_is_compared_with_healthy_ones(tmp_path):

@@ -11,7 +11,12 @@ from types import SimpleNamespace
 import pytest
 from service_process import wait_until
 
-from daco.monitoring.sources.folder import Arrivals, FolderSource, FolderWatch, stamp_of
+from daco.monitoring.sources.folder import (
+    Arrivals,
+    FolderSource,
+    FolderWatch,
+    stamp_of,
+)
 from daco.monitoring.sources.times import time_in_path
 from daco.monitoring.store import Outcome, StoreError
 from daco.monitoring.store.records import Source

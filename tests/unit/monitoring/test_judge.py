@@ -34,7 +34,8 @@ def judge():
 def models(judge, tmp_path):
     model().save(tmp_path / "press.daco")
     return Models(
-        {"press": SimpleNamespace(model=tmp_path / "press.daco", force=False)}, judge.describe
+        {"press": SimpleNamespace(id="press", model=tmp_path / "press.daco", force=False)},
+        judge.describe,
     )
 
 
@@ -59,8 +60,9 @@ def ask_for(size):
 def test_bytes_and_files_get_the_verdict_of_the_model(judge, models, tmp_path):
     in_use = models.get("press")
     (tmp_path / "a.wav").write_bytes(faulty())
-    verdict, sha256 = judge.score(in_use, faulty(), "a.wav")
-    assert judge.score(in_use, tmp_path / "a.wav", "a.wav") == (verdict, sha256)
+    judged = judge.score(in_use, faulty(), "a.wav")
+    assert judge.score(in_use, tmp_path / "a.wav", "a.wav") == judged
+    verdict = judged.verdict
     assert (verdict.state, verdict.model_sha256) == ("anomalous", model().sha256)
     assert judge.score(in_use, normal(), "n")[0].state == "normal"
     assert in_use.info.names == model().clip_names
@@ -142,7 +144,7 @@ def test_no_exception_while_a_model_is_described_ends_anything(tmp_path):
             raise error
         return SimpleNamespace(machine="press")
 
-    place = SimpleNamespace(model=tmp_path / "press.daco", force=False)
+    place = SimpleNamespace(id="press", model=tmp_path / "press.daco", force=False)
     models = Models({"press": place}, describe)
     for row, word in enumerate(("KeyError", "MemoryError", "bug")):
         assert looked(models, place.model, model(seed=row).to_bytes()) is None
@@ -153,6 +155,6 @@ def test_no_exception_while_a_model_is_described_ends_anything(tmp_path):
 def test_a_model_of_another_machine_is_used_where_that_is_meant(judge, tmp_path):
     path = tmp_path / "press.daco"
     model().save(path)
-    models = Models({"press": SimpleNamespace(model=path, force=True)}, judge.describe)
+    models = Models({"press": SimpleNamespace(id="press", model=path, force=True)}, judge.describe)
     models.get("press")
     assert looked(models, path, replace(model(), machine="fan").to_bytes()).info.machine == "fan"

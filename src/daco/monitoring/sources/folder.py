@@ -7,22 +7,21 @@ showed them, never by the clock of a file server.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
 from daco.data.sources import scan_folder
 from daco.errors import DacoError
 from daco.monitoring.sources.times import time_in_path
-from daco.monitoring.store.records import KEY, Outcome, Recording, Source
+from daco.monitoring.store import Store
+from daco.monitoring.store.records import KEY, Outcome, Recording
 
 MOST_AT_ONCE = 50
 """Files of one machine that are processed before the others have their turn."""
@@ -111,13 +110,6 @@ def stamp_of(status: os.stat_result) -> str:
     return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
-class Watched(Protocol):
-    """What is needed of the store."""
-
-    def sources(self, machine: str, keys: Sequence[str]) -> list[Source]:
-        """Those of these sources of a machine that were processed before."""
-
-
 class FolderWatch:
     """The folder of one machine.
 
@@ -140,7 +132,7 @@ class FolderWatch:
         machine: str,
         folder: Path,
         settle: float,
-        store: Watched,
+        store: Store,
         handle: Callable[[Recording, bool], Outcome],
         problem: Callable[[str | None], None],
     ) -> None:
@@ -192,7 +184,7 @@ class FolderWatch:
             data=self.folder / path,
             source_key=self.prefix + path,
             stamp=file.stamp,
-            recorded_at=time_in_path(path) or _changed_at(file.status),
+            recorded_at=time_in_path(path),
         )
         if len(self.prefix + path) > KEY:
             self.arrivals.record(path, file.stamp)
@@ -222,14 +214,6 @@ class FolderWatch:
         return check
 
 
-def _changed_at(status: os.stat_result) -> datetime | None:
-    """When the file was last written to, by the clock of its file system."""
-    try:
-        return datetime.fromtimestamp(status.st_mtime_ns / 1e9, UTC)
-    except (OverflowError, ValueError, OSError):  # beyond the calendar
-        return None
-
-
 class FolderSource:
     """Watches the folders of all machines with a few threads.
 
@@ -246,67 +230,71 @@ class FolderSource:
     def __init__(self, folders: Sequence[FolderWatch], threads: int, poll: float = 1.0) -> None:
         self.folders = list(folders)
         self._poll = poll
-        self._threads = threads
         self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._lock = threading.Lock()
-        self._next = {id(each): 0.0 for each in self.folders}
-        self._busy: set[int] = set()
+        self._changed = threading.Condition()
+        # When each folder is listed next, None while it is; and a heap of these times, in which
+        # those that have changed stay until they come up.
+        self._due: list[float | None] = [0.0] * len(self.folders)
+        self._heap = [(0.0, number) for number in range(len(self.folders))]
+        self._targets = [self._work] * threads + [self._listen] if folders else []
         self._running: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin to watch."""
-        for target in (self._scan, self._listen) if self.folders else ():
-            thread = threading.Thread(target=target, name=f"folders{target.__name__}", daemon=True)
+        for target in self._targets:
+            thread = threading.Thread(target=target, name="folders", daemon=True)
             thread.start()
             self._running.append(thread)
 
     def stop(self) -> None:
         """End after the recordings that are being judged."""
         self._stop.set()
-        self._wake.set()
+        with self._changed:
+            self._changed.notify_all()
         for thread in self._running:
             thread.join()
 
-    def _scan(self) -> None:
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="folder") as pool:
-            while not self._stop.is_set():
-                now = time.monotonic()
-                with self._lock:
-                    due = [
-                        each
-                        for each in self.folders
-                        if id(each) not in self._busy and self._next[id(each)] <= now
-                    ]
-                    self._busy.update(map(id, due))
-                for each in due:
-                    pool.submit(self._look, each)
-                with self._lock:
-                    idle = [at for key, at in self._next.items() if key not in self._busy]
-                self._wake.wait(max(0.01, min(idle, default=now + self._poll) - time.monotonic()))
-                self._wake.clear()
-
-    def _look(self, folder: FolderWatch) -> None:
-        wait = self._poll
-        try:
-            if not self._stop.is_set():
+    def _work(self) -> None:
+        while (number := self._take()) is not None:
+            folder, wait = self.folders[number], 60.0
+            try:
                 more = folder.look(stop=self._stop.is_set)
                 wait = self._wait(folder, more)
-        except Exception:
-            log.exception("%s: the folder could not be looked at", folder.machine)
-            wait = 60.0
-        with self._lock:
-            self._busy.discard(id(folder))
-            self._next[id(folder)] = time.monotonic() + wait
-        self._wake.set()
+            except Exception:
+                log.exception("%s: the folder could not be looked at", folder.machine)
+            with self._changed:
+                self._plan(number, time.monotonic() + wait)
+
+    def _take(self) -> int | None:
+        """The folder that is to be listed now; waits for it. None at the end."""
+        with self._changed:
+            while not self._stop.is_set():
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                due, number = self._heap[0]
+                wait = due - time.monotonic()
+                if self._due[number] != due or wait <= 0:
+                    heapq.heappop(self._heap)
+                    if self._due[number] == due:
+                        self._due[number] = None
+                        return number
+                else:
+                    self._changed.wait(wait)
+        return None
+
+    def _plan(self, number: int, due: float) -> None:
+        self._due[number] = due
+        heapq.heappush(self._heap, (due, number))
+        self._changed.notify()
 
     def _wait(self, folder: FolderWatch, more: bool) -> float:
+        """Seconds until a folder is listed again."""
         if folder.failure is not None:
             return _REST
         if more:
             return 0.0
-        everything = sum(each.look_seconds for each in self.folders)
-        usual = max(self._poll, _SHARE * everything)
+        usual = max(self._poll, _SHARE * sum(each.look_seconds for each in self.folders))
         if folder.arrivals.waiting:
             usual = min(usual, max(_SOON, folder.arrivals.settle / 2))
         return max(usual, _SHARE * folder.look_seconds)
@@ -316,31 +304,33 @@ class FolderSource:
         import watchfiles
 
         logging.getLogger("watchfiles").setLevel(logging.WARNING)
-        told = False
+        logged = False
         while not self._stop.is_set():
-            of_path = {str(each.folder): each for each in self.folders if each.folder.is_dir()}
+            numbers = {str(each.folder): n for n, each in enumerate(self.folders)}
+            present = [path for path in numbers if os.path.isdir(path)]
             try:
                 changes = watchfiles.watch(
-                    *of_path, stop_event=self._stop, rust_timeout=10_000, yield_on_timeout=True,
+                    *present, stop_event=self._stop, rust_timeout=10_000, yield_on_timeout=True,
                     ignore_permission_denied=True, watch_filter=None, raise_interrupt=False,
                 )  # fmt: skip
                 for some in changes:
                     for _, path in some:
-                        self._hurry(of_path, path)
-                    if len(of_path) < sum(each.folder.is_dir() for each in self.folders):
+                        self._hurry(numbers, path)
+                    if len(present) < sum(map(os.path.isdir, numbers)):
                         break  # one has appeared
             except Exception as error:  # no inotify here, or too many folders for it
-                if not told:
+                if not logged:
                     log.info("Changes of folders are not reported (%s): they are listed.", error)
-                told = True
+                logged = True
                 self._stop.wait(60.0)
 
-    def _hurry(self, of_path: Mapping[str, FolderWatch], path: str) -> None:
-        while path not in of_path and path != os.path.dirname(path):
+    def _hurry(self, numbers: Mapping[str, int], path: str) -> None:
+        """List the folder of a path soon."""
+        while path not in numbers and path != os.path.dirname(path):
             path = os.path.dirname(path)
-        if path in of_path:
-            with self._lock:
-                key = id(of_path[path])
-                soon = time.monotonic() + _SOON
-                self._next[key] = min(self._next[key], soon)
-            self._wake.set()
+        soon = time.monotonic() + _SOON
+        with self._changed:
+            number = numbers.get(path)
+            due = None if number is None else self._due[number]
+            if number is not None and due is not None and due > soon:
+                self._plan(number, soon)

@@ -19,7 +19,7 @@ from daco.monitoring.sources.capture import (
     wav_bytes,
 )
 from daco.monitoring.sources.timeline import Timeline, Window
-from daco.monitoring.store.records import BusyError, Recording, StoreError
+from daco.monitoring.store import BusyError, Recording, StoreError
 from daco.monitoring.tables import MachineConfig
 from daco.monitoring.worker import ModelInfo
 from daco.text import quantity
@@ -48,24 +48,19 @@ class LiveSound:
     @classmethod
     def of(cls, machine: MachineConfig, model: ModelInfo) -> LiveSound:
         """The live sound of a configured machine, at the rate and in the length of its normals."""
-        frontend = model.frontend
+        frontend, stream = model.frontend, machine.stream or ""
         rates = (model.ranges or {}).get("sample_rates") or []
         rate = rates[0] if rates else frontend.sample_rate if frontend else 16_000
         window = frontend.seconds if frontend and frontend.seconds else _USUAL
-        if machine.window is not None:
-            window = machine.window.total_seconds()
+        window = window if machine.window is None else machine.window.total_seconds()
         hop = window if machine.hop is None else machine.hop.total_seconds()
         if machine.microphone is not None:
-            label, capture = (
-                f"microphone {machine.microphone}",
-                microphone(machine.microphone, rate),
-            )
-        elif (stream := machine.stream or "").startswith("pcm:"):
-            label, capture = "standard input", standard_input(stream)
-        else:
-            label, capture = f"stream {masked(stream)}", ffmpeg(stream, rate)
-        waits = label == "standard input"
-        return cls(machine.id, label, capture, window, hop, waits)
+            capture = microphone(machine.microphone, rate)
+            return cls(machine.id, f"microphone {machine.microphone}", capture, window, hop)
+        if stream.startswith("pcm:"):
+            capture = standard_input(stream)
+            return cls(machine.id, "standard input", capture, window, hop, waits=True)
+        return cls(machine.id, f"stream {masked(stream)}", ffmpeg(stream, rate), window, hop)
 
 
 class LiveSource(threading.Thread):
@@ -98,12 +93,10 @@ class LiveSource(threading.Thread):
         self.stall, self.first_rest, self.buffered = stall, first_rest, buffered
         self.windows = self.gaps = 0
         self.lost_seconds = 0.0
-        self.drift: float | None = None
+        self._reported = (-_REPORT_EVERY, 0, 0.0)  # when, and the gaps and seconds until then
         self._stopping = threading.Event()
         self._buffer: Buffer | None = None
         self._is_well = True
-        self._reported_at = self._reported_lost = 0.0
-        self._reported_gaps = 0
 
     def stop(self) -> None:
         """End after the window that is being judged."""
@@ -128,7 +121,8 @@ class LiveSource(threading.Thread):
 
     def _listen(self) -> str:
         """Capture until the source fails; the reason."""
-        self._buffer = buffer = Buffer(self.buffered, waits=self.sound.waits)
+        sound = self.sound
+        self._buffer = buffer = Buffer(self.buffered, waits=sound.waits)
         stop = threading.Event()
         pump = threading.Thread(target=self._pump, args=(buffer, stop), daemon=True)
         pump.start()
@@ -138,13 +132,9 @@ class LiveSource(threading.Thread):
                 got = buffer.get(self.stall)
                 if got is None or self._stopping.is_set():
                     return buffer.ended or f"no sound for {self.stall:g} s"
-                timeline = timeline or Timeline(
-                    buffer.rate,
-                    buffer.channels,
-                    self.sound.window,
-                    self.sound.hop,
-                    gapless=self.sound.waits,
-                )
+                if timeline is None:
+                    format_ = buffer.rate, buffer.channels
+                    timeline = Timeline(*format_, sound.window, sound.hop, gapless=sound.waits)
                 for window in timeline.feed(*got):
                     self._hand_over(window, buffer)
                 self._report(timeline)
@@ -164,13 +154,9 @@ class LiveSource(threading.Thread):
     def _hand_over(self, window: Window, buffer: Buffer) -> None:
         began = datetime.fromtimestamp(window.start, UTC)
         name = f"{began:%Y-%m-%dT%H-%M-%S}.{began.microsecond // 1000:03d}Z.wav"
-        recording = Recording(
-            machine=self.sound.machine,
-            name=name,
-            data=wav_bytes(window.samples, buffer.rate, buffer.channels),
-            source_key=f"live/{name}",
-            recorded_at=began,
-        )
+        data = wav_bytes(window.samples, buffer.rate, buffer.channels)
+        key = f"live/{name}"
+        recording = Recording(self.sound.machine, name, data, source_key=key, recorded_at=began)
         while not self._stopping.is_set():
             try:
                 self.handle(recording)
@@ -186,27 +172,25 @@ class LiveSource(threading.Thread):
             self.problem(None)
 
     def _report(self, timeline: Timeline) -> None:
-        """Keep what was lost, and tell it once a minute."""
+        """Count what was lost, and say it once a minute."""
         self.gaps += timeline.gaps
         self.lost_seconds += timeline.lost_seconds
         timeline.gaps, timeline.lost_seconds = 0, 0.0
-        self.drift = timeline.drift
-        now = time.monotonic()
-        if now - self._reported_at < _REPORT_EVERY and self._reported_at:
+        reported_at, gaps, lost = self._reported
+        now, drift = time.monotonic(), timeline.drift
+        if now - reported_at < _REPORT_EVERY:
             return
-        if self.gaps > self._reported_gaps:
-            lost = f"{self.lost_seconds - self._reported_lost:.1f} s of sound"
-            gaps = quantity(self.gaps - self._reported_gaps, "gap")
-            self._tell(f"{self.sound.label}: {lost} are missing in {gaps}.", now)
-        elif self.drift is not None and abs(self.drift) > _DRIFTING:
-            faster = "slower" if self.drift > 0 else "faster"
-            self._tell(
-                f"{self.sound.label}: its clock is {abs(self.drift):.1%} {faster} than this "
-                "computer's. Check the sample rate.",
-                now,
+        if self.gaps > gaps:
+            missing = f"{self.lost_seconds - lost:.1f} s of sound"
+            self.say(
+                f"{self.sound.label}: {missing} are missing in {quantity(self.gaps - gaps, 'gap')}."
             )
-
-    def _tell(self, sentence: str, now: float) -> None:
-        self._reported_at, self._reported_gaps = now, self.gaps
-        self._reported_lost = self.lost_seconds
-        self.say(sentence)
+        elif drift is not None and abs(drift) > _DRIFTING:
+            self.say(
+                f"{self.sound.label}: its clock is {abs(drift):.1%} "
+                f"{'slower' if drift > 0 else 'faster'} than this computer's. Check the sample "
+                "rate."
+            )
+        else:
+            return
+        self._reported = (now, self.gaps, self.lost_seconds)

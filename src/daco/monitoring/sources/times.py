@@ -1,9 +1,13 @@
-"""When a recording was made, by the name of its file and folders."""
+"""When a recording was made: by the name of its file and folders, its tags, or its file."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+
+import soundfile
 
 _MOMENT = re.compile(
     r"""
@@ -38,4 +42,24 @@ def time_in_path(path: str) -> datetime | None:
         time = datetime(year, month, day, hour, minute, int(parts["second"] or 0))
         return time.replace(tzinfo=UTC) if parts["utc"] else time.astimezone()
     except (ValueError, OverflowError):  # the 31st of February
+        return None
+
+
+def tagged_time(recording: bytes | Path) -> datetime | None:
+    """The date and time of day among the tags of a recording that can be decoded."""
+    try:
+        source = BytesIO(recording) if isinstance(recording, bytes) else recording
+        with soundfile.SoundFile(source) as file:
+            return time_in_path(file.copy_metadata().get("date", ""))
+    except (soundfile.LibsndfileError, OSError):  # of a format that it does not read
+        return None
+
+
+def changed_at(path: Path | None) -> datetime | None:
+    """When a file was last written to, by the clock of its file system."""
+    if path is None:
+        return None
+    try:
+        return datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
+    except (OverflowError, ValueError, OSError):  # beyond the calendar, or removed
         return None
