@@ -133,6 +133,7 @@ def test_mistakes_are_told_in_a_sentence(plant):
     calls = {
         "Give the folder of the recordings": (plant / "press.daco",),
         "is not a folder": (plant / "press.daco", plant / "nowhere"),
+        "live sound has no end": (plant / "press.daco", "pcm:16000"),
         "'3 of 5'": (plant / "press.daco", plant / "inbox", "--alarm", "5/3/1"),
         "folder": (toml,),
         "Write it into daco.toml": (toml, "--settle", "1"),

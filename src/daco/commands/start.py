@@ -60,7 +60,6 @@ def start(
         )
     if not recordings.is_dir():
         raise InputError("there is no such folder. Give the folder of recordings.", path=recordings)
-    out.mkdir(parents=True, exist_ok=True)
     with interruptible("Nothing was started."), progress_bars(errors) as report:
         gathered = plant.gather(recordings, report, machine_level, domain_level)
         names = [each.machine for each in gathered.machines]

@@ -89,6 +89,8 @@ def watch(
     }
     telling = {"urls": notify, "webhook": webhook}
     config = _config(plant, source, db, machine, telling)
+    if once and not any(each.folder for each in config.machine.values()):
+        raise InputError("--once is for folders of recordings; live sound has no end.")
     console, errors = Output(), Output(stderr=True)
     with _logging(errors), _ending_signals() as ending:
         running = Plant(config, say=lambda sentence: errors.notes([sentence]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -65,11 +64,8 @@ class NoModelError(DacoError):
 
 @dataclass
 class Summary:
-    """What a run with `once` did."""
+    """What a run with `once` left."""
 
-    states: Counter[str] = field(default_factory=Counter)
-    opened: int = 0
-    refused: int = 0
     waiting: list[str] = field(default_factory=list)  #: files that are still being written
     failures: list[str] = field(default_factory=list)  #: why recordings were left
     undelivered: int = 0
@@ -216,14 +212,11 @@ class Plant:
             return known
         try:
             judged = self._judge(machine, model, recording)
-        except UnusableRecordingError as error:
+        except (UnusableRecordingError, JudgeTimeoutError, WorkerLostError) as error:
+            if recording.stamp is None and not isinstance(error, UnusableRecordingError):
+                raise  # it may be sent again; a file would be tried for ever
             return self._refuse(recording, error.reason, last_try)
-        except (JudgeTimeoutError, WorkerLostError) as error:
-            if recording.stamp is None:
-                raise
-            return self._refuse(recording, error.reason, last_try)
-        path = recording.data if isinstance(recording.data, Path) else None
-        if path is not None and recording.stamp not in (None, _stamp(path)):
+        if recording.stamp not in (None, _stamp(recording.data)):
             return Outcome()  # written to, or removed, since it was listed
         findings = self.explainer.findings(recording, judged.verdict)
         outcome = self._add(self._new_clip(machine, model, recording, judged, findings))
@@ -323,7 +316,6 @@ class Plant:
     def _refuse(self, recording: Recording, reason: str, last_try: bool) -> Outcome:
         outcome = Outcome(refused=reason)
         if recording.stamp is not None and recording.source_key is not None and last_try:
-            assert isinstance(recording.data, Path)
             if _stamp(recording.data) != recording.stamp:
                 return Outcome()
             about = {"name": recording.name, "stamp": recording.stamp, "reason": reason}
@@ -364,14 +356,6 @@ class Plant:
         `stop` is called before each recording; the rest waits for the next run if it says so.
         """
         summary = Summary()
-
-        def count(_: Recording, outcome: Outcome) -> None:
-            if outcome.clip is not None:
-                summary.states[outcome.clip.state] += 1
-            summary.opened += len(outcome.opened)
-            summary.refused += outcome.refused is not None
-
-        self.on_outcome.append(count)
         self.load_models()
         self.notifier.start()
         for folder in self.folders.folders:
@@ -406,8 +390,9 @@ def _seconds(duration: timedelta | None) -> float | None:
     return None if duration is None else duration.total_seconds()
 
 
-def _stamp(path: Path) -> str | None:
+def _stamp(data: bytes | Path) -> str | None:
+    """The stamp of a file as it is now; None where it is gone."""
     try:
-        return stamp_of(path.stat())
+        return stamp_of(data.stat()) if isinstance(data, Path) else None
     except OSError:
         return None

@@ -12,7 +12,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +106,10 @@ class Judge:
         options: ScoreOptions | None = None,
     ) -> Judged:
         """Judge a recording; an `UnusableRecordingError` says why it cannot be."""
-        args = (recording, name, options or ScoreOptions())
         try:
-            judged: Judged = self._with_model(worker.score, model, args)
+            judged: Judged = self._with_model(
+                worker.score, model, recording, name, options or ScoreOptions()
+            )
             return judged
         except AudioError as error:
             raise UnusableRecordingError(error.reason) from None
@@ -123,17 +123,17 @@ class Judge:
 
     def normals(self, model: ModelInUse) -> list[Any]:
         """The normals of a model, the most suspicious first."""
-        rows: list[Any] = self._with_model(worker.normals, model, ())
+        rows: list[Any] = self._with_model(worker.normals, model)
         return rows
 
     def healthy_profile(self, folder: Path) -> dict[str, Any]:
         """What the healthy recordings of a folder sound like, to `explain` others with."""
-        profile: dict[str, Any] = self._run(worker.healthy_profile, (folder,), LOAD_SECONDS)
+        profile: dict[str, Any] = self._run(worker.healthy_profile, folder, seconds=LOAD_SECONDS)
         return profile
 
     def explain(self, profile: dict[str, Any], recording: bytes | Path) -> list[dict[str, Any]]:
         """What sounds different in a recording."""
-        found: list[dict[str, Any]] = self._run(worker.explain, (profile, recording), self.seconds)
+        found: list[dict[str, Any]] = self._run(worker.explain, profile, recording)
         return found
 
     def revise(
@@ -146,32 +146,31 @@ class Judge:
 
     def describe(self, file: bytes) -> ModelInfo:
         """Load a model in a worker; raises whatever makes it unusable."""
-        info: ModelInfo = self._run(worker.describe, (file,), LOAD_SECONDS)
+        info: ModelInfo = self._run(worker.describe, file, seconds=LOAD_SECONDS)
         return info
 
     def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
         """Run a function of a module in a worker; for other heavy work, such as pictures."""
-        return self._run(worker.call, (function, args), seconds or self.seconds)
+        return self._run(worker.call, function, args, seconds=seconds)
 
-    def _with_model(
-        self, function: Callable[..., Any], model: ModelInUse, args: tuple[Any, ...]
-    ) -> Any:
+    def _with_model(self, function: Callable[..., Any], model: ModelInUse, *args: Any) -> Any:
         try:
-            return self._run(function, (model.file_sha256, None, *args), self.seconds)
+            return self._run(function, model.file_sha256, None, *args)
         except UnknownModelError:
             seconds = self.seconds + LOAD_SECONDS
-            return self._run(function, (model.file_sha256, model.file, *args), seconds)
+            return self._run(function, model.file_sha256, model.file, *args, seconds=seconds)
 
-    def _run(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float) -> Any:
+    def _run(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
+        """Run a job in a worker, in `self.seconds` or those that are given."""
         with self._lock:
             if self._jobs >= self._most:
                 raise BusyError("Too many recordings are waiting. Try again in a few seconds.")
             self._jobs += 1
         try:
             try:
-                return self._run_once(function, args, seconds)
+                return self._run_once(function, args, seconds or self.seconds)
             except WorkerLostError:
-                return self._run_once(function, args, seconds)
+                return self._run_once(function, args, seconds or self.seconds)
         finally:
             with self._lock:
                 self._jobs -= 1
@@ -190,12 +189,11 @@ class Judge:
             return result
         except TimeoutError:
             raise JudgeTimeoutError(f"It took longer than {seconds:g} s.") from None
-        except (ProcessExpired, BrokenProcessPool):
-            raise WorkerLostError("The workers that did this job ended.") from None
         except Exception as error:
-            if not hasattr(error, "traceback"):  # of the pool, not of the job: it broke while idle
+            # pebble adds a traceback to errors of the job; others are of the pool.
+            is_fit = hasattr(error, "traceback") and not isinstance(error, ProcessExpired)
+            if not is_fit:
                 raise WorkerLostError("The workers that did this job ended.") from None
-            is_fit = True
             raise
         finally:
             self._idle.put(pool if is_fit else self._replace(pool))

@@ -26,7 +26,7 @@ from daco.version import __version__
 SHUTDOWN_SECONDS = 30
 BACKLOG = 1024
 
-READING_THREADS = 8
+READING_THREADS = 12
 """Threads of routes that read from the database."""
 
 _DESCRIPTION = """Judges recordings of machines, stores the results, and raises alarms.

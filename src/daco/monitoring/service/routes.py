@@ -29,6 +29,7 @@ from daco.monitoring.service.context import (
 )
 from daco.monitoring.service.sounds import MEDIA_TYPES, normal_recording
 from daco.monitoring.store import StoredClip
+from daco.monitoring.store.records import Note
 
 SAMPLE_RATE = 16000
 """Of pictures of clips whose machine has no model."""
@@ -164,7 +165,7 @@ def list_notes(service: TheService, machine: TheMachine, _: Viewer) -> Any:
     return {"notes": service.store.notes(machine.id)}
 
 
-@router.post("/v1/machines/{machine}/notes", response_model=schemas.Note)
+@router.post("/v1/machines/{machine}/notes", response_model=Note)
 def add_note(service: TheService, machine: TheMachine, who: Operator, body: schemas.NewNote) -> Any:
     """Write a note about a machine at a time, such as 'bearing changed'."""
     return service.store.people.add_note(machine.id, body.text, who, at=in_utc(body.at))

@@ -7,9 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from daco.detector.gate import NormalRow
 from daco.monitoring.adaptation import FEWEST, MOST, Answer
 from daco.monitoring.config import Role
 from daco.monitoring.store import StoredAlarm
+from daco.monitoring.store.records import AuditEntry, Note, TrendPoint
 
 _TEXT = r"^[^\x00]*$"  # databases store no NUL
 Comment = Annotated[str, Field(max_length=4000, pattern=_TEXT, examples=["Loose belt, tightened."])]
@@ -180,27 +182,6 @@ class Changes(_Shape):
     machines: list[Machine]
 
 
-class TrendPoint(_Shape):
-    """The clips of an hour or a day; `judged` are those whose sound could be judged."""
-
-    start: datetime
-    clips: int
-    judged: int
-    anomalous: int
-    oddness_mean: float | None
-    oddness_max: float | None
-
-
-class Note(_Shape):
-    """What a person wrote about a machine at a time."""
-
-    id: int
-    machine: str
-    at: datetime
-    text: str
-    by: str
-
-
 class Trend(_Shape):
     """Oddness by hour or day, and the notes of that time."""
 
@@ -214,22 +195,10 @@ class Notes(_Shape):
     notes: list[Note]
 
 
-class Normal(_Shape):
-    """A healthy recording of the model."""
-
-    row: int
-    name: str
-    domain: str
-    score: float
-    p_value: float
-    nearest_distance: float
-    warning: str
-
-
 class Normals(_Shape):
     """A page of a model's healthy recordings, the most suspicious first."""
 
-    normals: list[Normal]
+    normals: list[NormalRow]
     total: int
     next: int | None = Field(description="The `offset` of the next page; null at the end.")
 
@@ -273,19 +242,6 @@ class Tested(_Shape):
     """What became of test messages, by receiver; null where it was delivered."""
 
     results: dict[str, str | None]
-
-
-class AuditEntry(_Shape):
-    """Who did what, when."""
-
-    id: int
-    at: datetime
-    who: str
-    role: str
-    action: str
-    machine: str | None
-    target: str | None
-    detail: str | None
 
 
 class Audit(_Shape):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -280,7 +280,7 @@ def id_of(machine: str) -> Any:
 
 
 def _audit(limit: int) -> Select[Any]:
-    columns = [audit.c[name] for name in AuditEntry._fields]
+    columns = [audit.c[each.name] for each in fields(AuditEntry)]
     return select(*columns).order_by(audit.c.id.desc()).limit(_page(limit))
 
 

@@ -216,8 +216,9 @@ class MachineSummary:
     evidence: float = 0.0  #: of a fault, where the alarm rule adds up
 
 
-class TrendPoint(NamedTuple):
-    """Clips of an hour or a day, by recording time."""
+@dataclass(frozen=True)
+class TrendPoint:
+    """The clips of an hour or a day; `judged` are those whose sound could be judged."""
 
     start: datetime
     clips: int
@@ -241,7 +242,8 @@ class Changes:
     more: bool
 
 
-class Note(NamedTuple):
+@dataclass(frozen=True)
+class Note:
     """What a person wrote about a machine at a time: 'bearing changed'."""
 
     id: int
@@ -251,7 +253,8 @@ class Note(NamedTuple):
     by: str
 
 
-class AuditEntry(NamedTuple):
+@dataclass(frozen=True)
+class AuditEntry:
     """Who did what, when."""
 
     id: int
