@@ -48,18 +48,8 @@ class WorkerLostError(DacoError):
 class Judge:
     """Hands jobs to a few worker processes; a worker that ends is replaced, its job tried again.
 
-    Parameters
-    ----------
-    workers : int
-        Processes.
-    waiting : int
-        Jobs that may wait for a worker; more are refused with a `BusyError`.
-    seconds : float
-        That one job may wait, and may take.
-    limits : Limits
-        Memory of a job, and the largest recording.
-    weights, device
-        Checkpoints by the names of networks, and where networks compute.
+    More jobs than may wait are refused with a `BusyError`; `seconds` is the time that one may wait,
+    and may take.
     """
 
     def __init__(

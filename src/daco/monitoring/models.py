@@ -48,15 +48,7 @@ class _Entry:
 
 
 class Models:
-    """The models of all machines.
-
-    Parameters
-    ----------
-    machines : mapping
-        Configurations by the ids of the machines.
-    describe : callable
-        Loads a model from the bytes of its file and describes it; may raise anything.
-    """
+    """The models of all machines; `describe` loads one from its bytes, and may raise anything."""
 
     def __init__(
         self, machines: Mapping[str, MachineConfig], describe: Callable[[bytes], ModelInfo]

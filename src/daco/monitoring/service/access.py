@@ -53,13 +53,9 @@ class _WrongTokens:
 
 
 class Access:
-    """Knows the tokens, the open sessions and the addresses that guess.
+    """Knows the tokens by their owners, the open sessions, and the addresses that guess.
 
-    Parameters
-    ----------
-    tokens : dict of str to Token
-        The tokens of the configuration by the name of their owner. Without tokens everyone is an
-        administrator.
+    Without tokens everyone is an administrator.
     """
 
     def __init__(self, tokens: Mapping[str, Token]) -> None:

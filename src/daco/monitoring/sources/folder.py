@@ -111,20 +111,10 @@ def stamp_of(status: os.stat_result) -> str:
 
 
 class FolderWatch:
-    """The folder of one machine.
+    """The folder of one machine with all folders below it.
 
-    Parameters
-    ----------
-    machine : str
-    folder : Path
-        With all folders below it. Its resolved path is part of the keys of the sources.
-    settle : float
-        Seconds without a change after which a file is complete.
-    store : Store
-    handle : callable
-        Judges and stores a recording; the second argument says whether it is the last try.
-    problem : callable
-        Called with a sentence while something is wrong with the folder, and with None.
+    `handle` judges and stores a recording; its second argument says whether it is the last try.
+    `problem` is called with a sentence while something is wrong with the folder, and with None.
     """
 
     def __init__(
@@ -217,14 +207,8 @@ class FolderWatch:
 class FolderSource:
     """Watches the folders of all machines with a few threads.
 
-    Parameters
-    ----------
-    folders : sequence of FolderWatch
-    threads : int
-        Folders that are processed at the same time.
-    poll : float
-        Seconds between two listings of a folder in which nothing happens; longer where listing
-        all folders takes more than a twentieth of the time.
+    `poll` are the seconds between two listings of a folder in which nothing happens; more where
+    listing all folders takes more than a twentieth of the time.
     """
 
     def __init__(self, folders: Sequence[FolderWatch], threads: int, poll: float = 1.0) -> None:

@@ -66,15 +66,8 @@ class LiveSound:
 class LiveSource(threading.Thread):
     """Hands every window of live sound over as a recording, and reconnects.
 
-    Parameters
-    ----------
-    sound : LiveSound
-    handle : callable
-        Judges and stores one recording.
-    problem : callable
-        Called with a sentence while the source is not available, and with None when it is again.
-    say : callable
-        Called with a sentence about lost sound and drift, at most once a minute.
+    `problem` is called with a sentence while the source is not available, and with None when it is
+    again; `say` with a sentence about lost sound and drift, at most once a minute.
     """
 
     def __init__(
