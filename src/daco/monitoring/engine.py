@@ -38,7 +38,6 @@ from daco.monitoring.notify import Notifier, receivers
 from daco.monitoring.recordings import Recordings
 from daco.monitoring.sources.folder import FolderSource, FolderWatch, stamp_of
 from daco.monitoring.sources.live import LiveSound, LiveSource
-from daco.monitoring.sources.times import changed_at
 from daco.monitoring.status import MachineStatus, machine_status
 from daco.monitoring.store import (
     ConflictError,
@@ -52,6 +51,7 @@ from daco.monitoring.store import (
     StoreError,
 )
 from daco.monitoring.store.retention import protected_audio, stored_audio
+from daco.monitoring.times import changed_at
 from daco.monitoring.watchdog import Watchdog
 from daco.monitoring.worker import Judged, Limits
 

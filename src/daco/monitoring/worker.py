@@ -32,7 +32,7 @@ from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.monitoring.healthy import HealthyProfile
 from daco.monitoring.profiles import findings_of, profile_of_folder
 from daco.monitoring.revising import Revision, revised
-from daco.monitoring.sources.times import tagged_time
+from daco.monitoring.times import tagged_time
 
 MOST_BYTES = 1 << 29
 """Model files whose models a worker keeps."""

@@ -81,12 +81,12 @@ def test_a_recording_without_a_time_in_its_name_has_that_of_its_tags_or_of_its_f
         file.write(humming(0))
     put(tmp_path / "inbox/press/tagged.flac", tagged.getvalue())
     put(tmp_path / "inbox/press/untagged.wav", normal(1), age=3600)
-    put(tmp_path / "inbox/press/20260302_080000.wav", tagged.getvalue())
+    put(tmp_path / "inbox/press/20260302_080000.flac", tagged.getvalue())
     with running(build(tmp_path, {"press": FOLDER}), start=False) as plant:
         plant.once()
         times = {clip.name: clip.recorded_at for clip in plant.store.clips("press")}
         assert times["tagged.flac"] == datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
-        assert times["20260302_080000.wav"] == datetime(2026, 3, 2, 8).astimezone()
+        assert times["20260302_080000.flac"] == datetime(2026, 3, 2, 8).astimezone()
         age = datetime.now(UTC) - times["untagged.wav"]
         assert timedelta(minutes=59) < age < timedelta(minutes=61)
         assert upload(plant, tagged.getvalue()).clip.time == times["tagged.flac"]

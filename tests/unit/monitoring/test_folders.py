@@ -17,9 +17,9 @@ from daco.monitoring.sources.folder import (
     FolderWatch,
     stamp_of,
 )
-from daco.monitoring.sources.times import time_in_path
 from daco.monitoring.store import Outcome, StoreError
 from daco.monitoring.store.records import Source
+from daco.monitoring.times import time_in_path
 
 SECOND = 10**9
 

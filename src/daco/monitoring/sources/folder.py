@@ -19,9 +19,9 @@ from pathlib import Path, PurePosixPath
 
 from daco.data.sources import scan_folder
 from daco.errors import DacoError
-from daco.monitoring.sources.times import time_in_path
 from daco.monitoring.store import Store
 from daco.monitoring.store.records import KEY, Outcome, Recording
+from daco.monitoring.times import time_in_path
 
 MOST_AT_ONCE = 50
 """Files of one machine that are processed before the others have their turn."""
