@@ -130,8 +130,8 @@ class Judge:
         self, model: ModelInUse, revision: Revision, names: list[str], paths: list[Path]
     ) -> tuple[bytes, str]:
         """The file of a model after a revision, and what was done in words."""
-        args = (model.file_sha256, model.file, revision, names, paths)
-        result: tuple[bytes, str] = self._run(worker.revise, args, LOAD_SECONDS)
+        given = model.file_sha256, model.file, revision, names, paths
+        result: tuple[bytes, str] = self._run(worker.revise, *given, seconds=LOAD_SECONDS)
         return result
 
     def describe(self, file: bytes) -> ModelInfo:
