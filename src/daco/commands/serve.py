@@ -63,9 +63,10 @@ def serve(
         return
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
     listener = listening_socket(config.service)
+    monitor = Plant(config)
     host = f"[{config.service.host}]" if ":" in config.service.host else config.service.host
     typer.echo(f"http://{host}:{listener.getsockname()[1]}/", err=True)
-    run(Plant(config), listener)
+    run(monitor, listener)
 
 
 def _print_values(config: object) -> None:
