@@ -19,7 +19,8 @@ from stores import add
 
 from daco.monitoring.alarms import AlarmRule
 from daco.monitoring.config import PlantConfig
-from daco.monitoring.notify import Notifier, receivers, send_test
+from daco.monitoring.notify import Notifier, deliver, receivers, send_test
+from daco.monitoring.notify.messages import compose
 from daco.monitoring.store import Store
 
 EVERY = AlarmRule.parse("every", recovery=1)
@@ -142,6 +143,24 @@ def test_a_failure_is_repeated_with_the_same_id_until_it_succeeds(tmp_path, stat
     assert len(server.requests) == 4
     assert len({headers["webhook-id"] for headers, _ in server.requests}) == 1
     assert any("takes messages again" in sentence for sentence in plant.sentences)
+
+
+def test_a_message_that_cannot_be_made_delays_no_other(tmp_path, monkeypatch):
+    def failing(delivery, config):
+        if delivery.body["data"]["clip"]["name"] == "bad.wav" and len(server.accepted) < 2:
+            raise KeyError("name")
+        return compose(delivery, config)
+
+    monkeypatch.setattr(deliver, "compose", failing)
+    with (
+        receiving() as server,
+        Plant(tmp_path, configured(webhook=server.url, events="all")) as plant,
+    ):
+        for name in ("bad.wav", "b.wav", "c.wav"):
+            add(plant.store, verdict={"name": name})
+        with plant.delivering():
+            wait_until(lambda: plant.pending() == 0)
+    assert len(server.accepted) == 3
 
 
 def test_a_huge_retry_after_does_not_end_delivery(tmp_path):
