@@ -75,24 +75,20 @@ def feedback(
     who = Person(by or (_user() if what or commission or reset else ""), "command line")
     loaded = MachineModel.load(config.machine[name].model)
     with Store.open(config.service.database, create=commission is not None) as store:
-        people = store.people
         if what is not None:
-            answer = what.value.replace("-", " ")
             found = store.clip(clip) if clip else store.alarm(alarm or 0)
             if found is None or found.machine != name:
                 which = f"clip {clip}" if clip else f"alarm {alarm}"
                 raise InputError(f"{name} has no {which} in {store.database.label}.")
-            if clip is not None:
-                people.answer_clip(clip, answer, who, comment)
-            else:
-                people.answer_alarm(found.id, answer, who, comment)
+            record = store.people.answer_clip if clip else store.people.answer_alarm
+            record(found.id, what.value.replace("-", " "), who, comment)
         if reset:
-            done = people.reset(name, who)
+            done = store.people.reset(name, who)
             words = "What was learned is forgotten" if done else "Nothing was learned"
             console.write(f"{words}. The model alone decides.")
         if commission is not None:
-            rate = loaded.false_alarm_rate
-            people.declare_healthy(name, commission, who, model_sha256=loaded.sha256, rate=rate)
+            sha256, rate = loaded.sha256, loaded.false_alarm_rate
+            store.people.declare_healthy(name, commission, who, model_sha256=sha256, rate=rate)
         if manifest is not None:
             _write_manifest(console, config, store, name, manifest)
         _show(console, store, name, loaded)
@@ -134,15 +130,13 @@ def _write_manifest(
     """List recordings of false alarms: the files they came from, or kept ones."""
     import pandas as pd
 
-    rows = []
+    rows, kept = [], config.service.recordings.absolute()
     for clip in store.false_alarms(machine):
-        kept = config.service.recordings.absolute()
         sha256 = clip.audio_sha256 or "-"
         files = [Path(clip.audio_path or "-"), *kept.glob(f"{sha256[:2]}/{sha256}.*")]
         path = next((file for file in files if file.is_file()), None)
         if path is not None:
-            weights = clip.domain_weights
-            domain = max(weights, key=lambda name: weights[name])
+            domain, _ = max(clip.domain_weights.items(), key=lambda each: each[1])
             rows.append({"path": str(path), "machine": machine, "domain": domain})
     if not rows:
         raise InputError(
