@@ -103,6 +103,7 @@ NONE_LEFT = [False, False, False, True]  # but the last is in the bottom decile
         ({"dev_score": [58.0, np.nan, 57.0, 50.0]}, "guarded", "dev_score.*nan at index 1"),
         ({"dev_score": [58.0, 57.0]}, "paper", "'dev_score' must have 4 values"),
         ({"dev_score": None}, "paper", "no column 'dev_score'. It has: config, criterion"),
+        ({"criterion": None}, "criterion", "^The table has no column 'criterion'. It has: config"),
         ({"criterion": ["low", "high", "low", "low"]}, "criterion", "must be numbers"),
         ({"criterion": [np.nan, np.nan, np.nan, 0.1]}, "paper", "has a criterion"),
         ({}, "best", "guarded, label-free, paper, criterion, dev. Got 'best'"),
