@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,7 @@ def replay(rule, history, forget=False):
             kept = state.recent[max(0, len(state.recent) - rule.memory) :]
             state = AlarmState(kept, state.is_open)
         state, event = advance(rule, state, Decision(clip, happened))
+        assert len(state.recent) <= rule.memory + 1
         events += [event] if event else []
     return events
 
@@ -68,6 +70,14 @@ def textbook(rule, history):
         elif is_open and happened:
             events.append(Extension(clip))
     return events
+
+
+@pytest.mark.parametrize("recovery", [None, 1, 2, 3])
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 3)])
+def test_every_history_of_nine_clips_is_the_textbooks(k, n, recovery):
+    rule = AlarmRule(k, n, recovery)
+    for history in product([False, True], repeat=9):
+        assert replay(rule, history) == textbook(rule, history)
 
 
 @given(rules, histories)
