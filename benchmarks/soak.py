@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -206,17 +206,23 @@ class Soak:
                 await asyncio.sleep(min(2.0, 0.2 * sent.attempts))
 
     async def _kill(self) -> None:
-        """Kill parts until the end is near, each at least once: the end waits for that."""
-        for turn in itertools.count():
-            for part in self._random.sample(PARTS, len(PARTS)):
-                await asyncio.sleep(self.kill_every * self._random.uniform(0.7, 1.3))
-                if turn and time.monotonic() > self.end_at - 2 * self.kill_every:
-                    return
-                begin = time.monotonic()
-                await asyncio.to_thread(self._kill_part, part)
-                self.report.windows.append((begin - 0.5, time.monotonic() + AFTER))
-                if turn == 0:
-                    self.end_at = max(self.end_at, time.monotonic() + 2 * self.kill_every)
+        """Kill every part once, for which the end waits, and then more until the end is near."""
+        planned, self.end_at = self.end_at, math.inf
+        try:
+            await self._kill_each()
+        finally:
+            self.end_at = max(planned, time.monotonic() + 2 * self.kill_every)
+        while time.monotonic() < self.end_at - 2 * self.kill_every:
+            await self._kill_each()
+
+    async def _kill_each(self) -> None:
+        for part in self._random.sample(PARTS, len(PARTS)):
+            await asyncio.sleep(self.kill_every * self._random.uniform(0.7, 1.3))
+            if time.monotonic() > self.end_at - 2 * self.kill_every:
+                return
+            begin = time.monotonic()
+            await asyncio.to_thread(self._kill_part, part)
+            self.report.windows.append((begin - 0.5, time.monotonic() + AFTER))
 
     def _kill_part(self, part: str) -> None:
         if part == "database" and self.server is None:

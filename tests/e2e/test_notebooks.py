@@ -32,16 +32,15 @@ def test_there_are_two_notebooks():
 def test_arrays_become_a_report(tmp_path, monkeypatch):
     shown = run("arrays-to-a-report", tmp_path, monkeypatch)
     pages = [output["text/html"] for output in shown if "text/html" in output]
-    assert [page.partition(" ")[0].partition(">")[0] for page in pages] == ["<table"] * 3 + [
-        "<iframe"
-    ]
+    kinds = [page.partition(" ")[0].partition(">")[0] for page in pages]
+    assert kinds == ["<table", "<table", "<iframe"]
     assert sum("image/png" in output for output in shown) == 1
     assert (tmp_path / "report" / "report.html").is_file()
 
 
 def test_recordings_become_an_alarm(tmp_path, monkeypatch):
     shown = run("recordings-to-an-alarm", tmp_path, monkeypatch)
-    assert any("anomalous" in output.get("text/html", "") for output in shown)
+    assert any("anomalous" in output.get("text/plain", "") for output in shown)
     assert any("audio" in output.get("text/html", "") for output in shown)
     assert sum("image/png" in output for output in shown) == 1
     assert (tmp_path / "motor.daco").is_file()

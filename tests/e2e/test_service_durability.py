@@ -136,11 +136,11 @@ def test_uploads_while_a_model_changes_are_judged_by_one_of_its_versions(tmp_pat
         path = tmp_path / "models" / "press.daco"
         versions = [MachineModel.load(path), MachineModel.load(path).at_rate(0.2)]
         load = Load(service, threads=2)
-        for turn in range(7):
+        for version in versions[::-1] * 2:
+            version.save(path)
+            wait_until(lambda sha256=version.sha256: judged_by(service) == sha256)
             before = len(load.ids)
             wait_until(lambda before=before: len(load.ids) >= before + 5)
-            versions[(turn + 1) % 2].save(path)
-        wait_until(lambda: judged_by(service) == versions[1].sha256)
         load.stop()
         assert not load.others
         with Store.open(service.database) as store:

@@ -9,7 +9,7 @@ import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from itertools import islice
 from multiprocessing.resource_tracker import ensure_running
@@ -171,7 +171,14 @@ def _run_on_ray(tasks: Iterator[Any], jobs: int | None, engine: str, gpus: bool)
     ray: Any = import_module("ray")
     _connect(ray, engine)
     import_module("ray.util.joblib").register_ray()
-    with _ray_workers(ray, jobs, gpus) as parallel:
+    with ExitStack() as stack:
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                parallel = stack.enter_context(_ray_workers(ray, jobs, gpus))
+                break
+            except ray.exceptions.RayError as error:  # as of a node that was switched off just now
+                if attempt == _ATTEMPTS:
+                    raise _unusable(engine, error) from None
         while block := list(islice(tasks, 2 * parallel.n_jobs)):
             yield from _repeated(ray, parallel, block, engine)
 

@@ -95,3 +95,34 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install .daco-asd\[ray\]"):
         require_engine("ray")
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_workers_of_a_cluster_that_are_lost_at_their_start_are_started_again(monkeypatch, lost):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    starts = []
+
+    class Workers:
+        n_jobs = 1
+
+        def __enter__(self):
+            starts.append(self)
+            if len(starts) <= lost:
+                raise ray.exceptions.ActorDiedError()
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def __call__(self, block):
+            return [function(*arguments) for function, arguments, _ in block]
+
+    monkeypatch.setattr("daco.compute.parallel._connect", lambda *_: None)
+    monkeypatch.setattr("daco.compute.parallel._ray_workers", lambda *_: Workers())
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    results = run(len, [("word", ("abc",))], engine="ray")
+    if lost < 3:
+        assert list(results) == [("word", 3)]
+    else:
+        with pytest.raises(DataError, match="cannot be used"):
+            list(results)
