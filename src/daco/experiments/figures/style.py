@@ -119,9 +119,15 @@ def shorten(name: str, length: int = 24) -> str:
     return name if len(name) <= length else name[: length - 1].rstrip() + "…"
 
 
-def svg_bytes(figure: Figure, salt: str, *, transparent: bool = False) -> bytes:
-    """The picture as SVG, the same bytes every time; `salt` keeps the ids of two pictures apart."""
-    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
+def svg_bytes(
+    figure: Figure, salt: str, *, text_as_paths: bool = True, transparent: bool = False
+) -> bytes:
+    """The picture as SVG, the same bytes every time; `salt` keeps the ids of two pictures apart.
+
+    Text as paths looks the same in every program; as text it takes the fonts of the page.
+    """
+    settings: Any = {"svg.hashsalt": salt, "svg.fonttype": "path" if text_as_paths else "none"}
+    with mpl.rc_context(settings):
         metadata = {"Date": None, "Creator": None}
         return _saved(figure, "svg", metadata=metadata, transparent=transparent)
 
