@@ -314,7 +314,7 @@ class Revision(_Body):
     """A change of a model: normals to remove, or kept clips to add or to calibrate with."""
 
     action: Literal["remove", "add", "calibrate", "undo"]
-    normals: list[Annotated[str, Field(max_length=4000)]] = Field(default=[], max_length=1000)
+    normals: list[str] = Field(default=[], max_length=1000)
     clips: list[Annotated[int, Field(ge=1, lt=2**63)]] = Field(default=[], max_length=500)
 
 
