@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -79,14 +79,11 @@ def read_tree(
         if known and machine not in known["dev"] + known["eval"]:
             oddities.append(f"{machine} is not a machine of DCASE {of_year}.")
     folder_of = {each.path: each.where.folder for each in placed}
-    listed: dict[str, dict[str, str]] = {}
+    attributes: dict[str, dict[str, str]] = {}
     for key, members in groups.items():
         folders = dict.fromkeys(folder_of[clip.path] for clip in members)
-        listed |= _listed_attributes(machine_title(*key), members, folders, oddities)
-    return [
-        replace(clip, attributes=listed[clip.path]) if clip.path in listed else clip
-        for clip in clips
-    ]
+        attributes |= _listed_attributes(machine_title(*key), members, folders, oddities)
+    return [replace(clip, attributes=attributes.get(clip.path, clip.attributes)) for clip in clips]
 
 
 def _without_copies(placed: Sequence[Placed], renamed: bool, oddities: list[str]) -> list[Placed]:
@@ -109,75 +106,47 @@ def _without_copies(placed: Sequence[Placed], renamed: bool, oddities: list[str]
 def _listed_attributes(
     title: str, clips: Sequence[Clip], folders: Iterable[Location], oddities: list[str]
 ) -> dict[str, dict[str, str]]:
-    """Attributes of one machine's clips that ``attributes_00.csv`` and the like add to."""
-    files: list[Location] = []
+    """Attributes of one machine's clips in ``attributes_00.csv`` and the like, which count."""
+    rows: dict[str, list[tuple[str, str]]] = {}
     for folder in folders:
-        candidates: list[Location] = [*folder.glob("attributes_*.csv")]
-        files += sorted(candidates, key=str)
-    files = [file for file in files if re.fullmatch(r"attributes_\d+\.csv", file.name)]
-    rows = {
-        stem: (file.name, pairs)
-        for file in files
-        for stem, pairs in _attribute_rows(file, oddities).items()
-    }
-    unused, without, against = dict(rows), [], defaultdict(list)
-    attributes = {}
+        files: list[Location] = [*folder.glob("attributes_*.csv")]
+        for file in sorted(files, key=str):
+            if re.fullmatch(r"attributes_\d+\.csv", file.name):
+                rows |= _attribute_rows(file, oddities)
+    attributes, against = {}, []
     for clip in clips:
         stem = stem_of(clip.path)
-        if stem in rows:
-            unused.pop(stem, None)
-            file_name, pairs = rows[stem]
-            attributes[clip.path], agree = _with_pairs(clip, pairs)
-            if not agree:
-                against[file_name].append(stem)
-        elif files and clip.label is not None:
-            without.append(stem)
-    for file_name, stems in against.items():
+        if not (pairs := rows.get(stem)):
+            continue
+        listed, name = number_keys(pairs), parse_name(clip.path)
+        if name is not None and _agree(name.tail, pairs):  # the file says how the name is split
+            others = {"supplemental": name.kind} if name.kind else {}
+        else:
+            known = {key.lower(): value.lower() for key, value in listed.items()}
+            own = {key: value for key, value in clip.attributes.items() if key != "raw"}
+            others = {key: value for key, value in own.items() if key.lower() not in known}
+            if any(known.get(k.lower(), v.lower()) != v.lower() for k, v in own.items()):
+                against.append(stem)
+        attributes[clip.path] = others | listed
+    if against:
         oddities.append(
-            f"{title}: {file_name} and {quantity(stems, 'name')} disagree, the file counts: "
-            f"{name_list(stems, 3)}."
-        )
-    if without:
-        names = name_list(dict.fromkeys(file.name for file in files))
-        oddities.append(
-            f"{title}: {quantity(without, 'clip')} not in {names}: {name_list(without, 3)}."
-        )
-    for file_name, count in Counter(name for name, _ in unused.values()).items():
-        oddities.append(
-            f"{title}: {quantity(count, 'row')} of {file_name} for clips that are not here."
+            f"{title}: the attribute file and {quantity(against, 'name')} disagree, the file "
+            f"counts: {name_list(against, 3)}."
         )
     return attributes
 
 
-def _with_pairs(clip: Clip, pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], bool]:
-    """The attributes of a clip's name and of its file, which counts; whether the two agree."""
-    listed = number_keys(pairs)
-    name = parse_name(clip.path)
-    if name is not None and listed and _agree(name.tail, pairs):
-        # The file says how the name is to be split.
-        kind = {"supplemental": name.kind} if name.kind else {}
-        return {**kind, **listed}, True
-    values = {key.lower(): value.lower() for key, value in listed.items()}
-    own = clip.attributes.items()
-    same = all(values.get(key.lower(), value.lower()) == value.lower() for key, value in own)
-    others = {key: value for key, value in own if key.lower() not in values}
-    return {**others, **listed}, same and not (listed and "raw" in others)
-
-
 def _attribute_rows(file: Location, oddities: list[str]) -> dict[str, list[tuple[str, str]]]:
     """Pairs of name and value by stem; ``file_name`` is a path in some files, a stem in others."""
-    lines = read_csv(file)
-    header = lines[0] if lines else []
+    header, *lines = read_csv(file) or [[]]
     if not header or header[0].strip() != "file_name":
         oddities.append(f"{file} ignored: its header does not begin with file_name.")
         return {}
     rows: dict[str, list[tuple[str, str]]] = {}
-    for line in lines[1:]:
+    for line in lines:
         values = [value.strip() for value in line]
         pairs = zip(values[1::2], values[2::2], strict=False)
         rows[stem_of(values[0].replace("\\", "/"))] = [(k, v) for k, v in pairs if k and v]
-    if len(rows) < len(lines) - 1:
-        oddities.append(f"{file} names {quantity(len(lines) - 1 - len(rows), 'clip')} twice.")
     return rows
 
 

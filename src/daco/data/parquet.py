@@ -84,7 +84,7 @@ def own_metadata(schema: pa.Schema) -> dict[str, str]:
     }
 
 
-def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer that spends no time on what cannot be compressed: the vectors."""
     text = [field.name for field in schema if not pa.types.is_fixed_size_list(field.type)]
     packed = [f"{name}.list.element" for name in schema.names if name not in text]
@@ -96,17 +96,17 @@ def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 def write_parquet(
     columns: Mapping[str, NDArray[Any]],
-    matrices: Mapping[str, Float32s],
+    vectors: Mapping[str, Any],
     metadata: Mapping[str, str],
     path: Location,
 ) -> None:
-    """Write a table as Parquet, whole or not at all."""
+    """Write a table as Parquet, whole or not at all; `vectors` are Arrow columns by readout."""
     if path.suffix.lower() == ".npz":
         raise InputError(f"{path}: tables are written as Parquet. Give it the extension .parquet.")
-    dims = {name: matrix.shape[1] for name, matrix in matrices.items()}
+    dims = {name: array.type.list_size for name, array in vectors.items()}
     columns = {name: values for name, values in columns.items() if name != "session" or any(values)}
     schema = arrow_schema(dims, metadata, sessions="session" in columns)
-    arrays = {column_name(name, dims): vector_array(matrix) for name, matrix in matrices.items()}
+    arrays = {column_name(name, dims): array for name, array in vectors.items()}
     for name, values in columns.items():
         listed = values.tolist()
         if name == "attributes":
@@ -117,7 +117,7 @@ def write_parquet(
             raise InputError(f"column {name!r} cannot be stored in Parquet: {error}.") from None
         if name not in COLUMNS:
             schema = schema.append(pa.field(name, arrays[name].type))
-    with atomic_write(path) as temporary, parquet_writer(temporary, schema) as writer:
+    with atomic_write(path) as temporary, _writer(temporary, schema) as writer:
         writer.write_table(pa.table(arrays, schema=schema), row_group_size=ROW_GROUP)
 
 

@@ -149,8 +149,8 @@ def _names_by(
     times, how = [recording_time(clip.path) for clip in clips], "times in names"
     if root is not None and not any(times):
         how = "times of last change, which copying may alter"
-        stamps = [(root / clip.path).stat().st_mtime for clip in clips]
-        times = [datetime.fromtimestamp(int(each), UTC).replace(tzinfo=None) for each in stamps]
+        stamps = [(root / clip.path).stat().st_mtime_ns // 10**9 for clip in clips]
+        times = [datetime.fromtimestamp(each, UTC).replace(tzinfo=None) for each in stamps]
     starts: dict[datetime | None, str] = {}
     last = None
     for time in sorted(filter(None, times)):

@@ -248,7 +248,8 @@ def read_folder(
     if has_normal:
         # Files elsewhere may be anything, and the bank must hold normal clips only.
         outside = [path for path, (_, *known) in places.items() if known == [None, None]]
-        places = {path: place for path, place in places.items() if path not in outside}
+        for path in outside:
+            del places[path]
     depths = {path: len(folders) for path, (folders, *_) in places.items()}
     for level in (machine_level, domain_level):
         if level is not None and level > max(depths.values()):
@@ -299,7 +300,8 @@ def _levels(
 ) -> tuple[int, int]:
     """The folder levels of machines and domains, 0 for none."""
     if machine_level is None and domain_level is None:
-        return (1, 2) if min(depths) > 1 else (0, min(1, max(depths)))
+        inside = depths - {0} or {0}  # a stray recording says nothing about the folders
+        return (1, 2) if min(inside) > 1 else (0, min(1, max(depths)))
     if domain_level is None:
         below = (machine_level or 0) + 1
         return machine_level or 0, below if below <= max(depths) else 0

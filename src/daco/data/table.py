@@ -126,9 +126,10 @@ class EmbeddingTable:
 
     def write(self, path: Location | str) -> None:
         """Write a Parquet file, local or remote, which appears complete or not at all."""
-        from daco.data.parquet import write_parquet
+        from daco.data.parquet import vector_array, write_parquet
 
-        write_parquet(self.columns, self.matrices, self.metadata, parse_location(path))
+        vectors = {name: vector_array(matrix) for name, matrix in self.matrices.items()}
+        write_parquet(self.columns, vectors, self.metadata, parse_location(path))
 
     def __len__(self) -> int:
         return len(next(iter(self.matrices.values())))

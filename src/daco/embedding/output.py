@@ -8,21 +8,20 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daco.backbones.levels import LEVELS
 from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.parquet import (
-    ROW_GROUP,
-    arrow_schema,
     attributes_text,
+    column_name,
     own_metadata,
-    parquet_writer,
+    write_parquet,
 )
 from daco.embedding.parts import Part, fingerprints, read_part
 from daco.errors import AudioError, DataError
-from daco.files.atomic import atomic_write
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, open_location, parse_location
 from daco.text import name_list, quantity
@@ -160,20 +159,14 @@ def write_table(
     try:
         contents = [read_part(folder / part.name) for part in parts]
         content = pa.concat_tables(contents, promote_options="default")
-    except FileNotFoundError:
-        raise DataError(
-            f"{out}: another run deleted the finished work of this one. Run one command at a time, "
-            "and repeat this one."
-        ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         raise DataError(
             "The vectors of clips have different lengths. Embed clips of different lengths "
             "separately."
         ) from None
     reasons = content[REASON].to_pylist()
-    paths = [clip.path for clip in table.clips]
-    rows = zip(range(len(table)), paths, reasons, strict=True)
-    skipped = [(row, path, reason) for row, path, reason in rows if reason is not None]
+    pairs = zip(table.clips, reasons, strict=True)
+    skipped = [(row, clip.path, why) for row, (clip, why) in enumerate(pairs) if why is not None]
     if skipped and not skip:
         _, path, reason = skipped[0]
         advice = "Pass --on-error skip to leave such recordings out."
@@ -183,34 +176,24 @@ def write_table(
             f"None of the {len(skipped)} clips could be embedded; "
             f"the first is {skipped[0][1]}: {skipped[0][2]}"
         )
+    if skipped:
+        content = content.filter(pa.compute.is_null(content[REASON]))
     listed = [{"path": path, "reason": reason} for _, path, reason in skipped]
-    facts = {
+    metadata = origin | {
         "skipped": json.dumps(listed, ensure_ascii=False),
         RECORDINGS: recordings_text(table, known),
     }
-    texts = (HASHES, QUALITIES, LEVELS)
-    names = [name for name in content.column_names if name not in (*texts, REASON)]
+    left_out = {row for row, _, _ in skipped}
+    clips = [clip for row, clip in enumerate(table.clips) if row not in left_out]
+    values = ClipTable(table.root, tuple(clips)).columns()
+    values |= {name: content[name].to_pylist() for name in (HASHES, QUALITIES, LEVELS)}
+    columns = {}
+    for name, listed_values in values.items():
+        columns[name] = np.empty(len(clips), dtype=object)
+        columns[name][:] = listed_values
     readouts = json.loads(origin["readouts"])
-    dims = {
-        readout: content.schema.field(name).type.list_size
-        for readout, name in zip(readouts, names, strict=True)
-    }
-    schema = arrow_schema(
-        dims, {**origin, **facts}, sessions=any(clip.session for clip in table.clips)
-    )
-    for name in texts:
-        schema = schema.append(pa.field(name, pa.string(), nullable=False))
-    if skipped:
-        content = content.filter(pa.compute.is_null(content[REASON]))
-    clips = [clip for clip, reason in zip(table.clips, reasons, strict=True) if reason is None]
-    columns = {
-        name: pa.array(_values(clips, name), schema.field(name).type)
-        if name in COLUMNS
-        else content[name]
-        for name in schema.names
-    }
-    with atomic_write(out) as temporary, parquet_writer(temporary, schema) as writer:
-        writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)
+    vectors = {readout: content[column_name(readout, readouts)] for readout in readouts}
+    write_parquet(columns, vectors, metadata, out)
     return skipped
 
 

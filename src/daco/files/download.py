@@ -62,8 +62,6 @@ def weights_dir() -> Path:
 def download_weights(source: WeightSource, progress: Progress | None = None) -> Path:
     """Download a checkpoint into ``<weights folder>/<name>/``, unless it is there.
 
-    A file directly in the weights folder, as in a mirror filled by hand, counts as well.
-
     Parameters
     ----------
     source : WeightSource
@@ -80,9 +78,6 @@ def download_weights(source: WeightSource, progress: Progress | None = None) -> 
     DownloadError
         The download failed.
     """
-    by_hand = weights_dir() / source.file_name
-    if not source.path.exists() and has_checksum(by_hand, source.checksum):
-        return by_hand
     advice = (
         f"On a computer without internet, fetch {source.file_name} elsewhere and give it with "
         "--weights FILE, or put it into the folder that DACO_WEIGHTS_DIR names."
@@ -158,7 +153,7 @@ class _ProgressBar:
         self._done = 0
 
     def close(self) -> None:
-        """As of any progress bar."""
+        pass
 
 
 def fetch_json(url: str, advice: str = "") -> Any:
@@ -182,26 +177,21 @@ def _explained(url: str, advice: str) -> Iterator[None]:
         yield
     except requests.HTTPError as error:
         status = getattr(error.response, "status_code", "an error")
-        raise DownloadError(
-            f"{host} answered {status} for {url}. Check the address, or try later."
-        ) from None
+        problem = f"{host} answered {status} for {url}. Check the address, or try later."
     except requests.ConnectionError:
-        raise DownloadError(
-            f"Cannot reach {host} for {url}: check the network or the proxy setting "
-            f"(HTTPS_PROXY). {advice}".rstrip()
-        ) from None
+        problem = (
+            f"Cannot reach {host} for {url}: check the network or the proxy setting (HTTPS_PROXY). "
+            f"{advice}"
+        )
     except requests.RequestException as error:
-        raise DownloadError(
-            f"Fetching {url} failed ({error}). Run the same command again."
-        ) from None
+        problem = f"Fetching {url} failed ({error}). Run the same command again."
+    else:
+        return
+    raise DownloadError(problem.rstrip())
 
 
 def host_of(url: str) -> str:
-    """The host of an http or https address; an InputError for any other.
-
-    >>> host_of("https://zenodo.org/api/records/7882613")
-    'zenodo.org'
-    """
+    """The host of an http or https address; an InputError for any other."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{url!r} is not an http or https address with a host.")

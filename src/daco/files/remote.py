@@ -55,11 +55,6 @@ class Status(NamedTuple):
     st_mtime_ns: int
     st_mode: int
 
-    @property
-    def st_mtime(self) -> float:
-        """The time in seconds."""
-        return self.st_mtime_ns / 1e9
-
 
 @dataclass(frozen=True)
 class RemotePath:
@@ -170,10 +165,8 @@ class RemotePath:
 
     def read_bytes(self) -> bytes:
         """The content."""
-        with explain_errors(self, "read"):
-            files, path = self._place
-            with files.open_input_file(path) as file:
-                return bytes(file.readall())
+        with explain_errors(self, "read"), self.open() as file:
+            return bytes(file.readall())
 
     def upload(self, file: Path) -> None:
         """Take the content of a local file; it appears complete or not at all."""
@@ -326,11 +319,7 @@ def _require_protocol(protocol: str) -> None:
 
 
 def is_url(text: str) -> bool:
-    """Whether a text is a URL.
-
-    >>> [is_url(text) for text in ("s3://plant", "plant", "C://plant")]
-    [True, False, False]
-    """
+    """Whether a text is a URL; ``C://plant`` is none."""
     return _URL.fullmatch(text) is not None
 
 
@@ -340,22 +329,14 @@ def is_remote(value: object) -> TypeIs[RemotePath]:
 
 
 def missing_message(path: Location) -> str:
-    """The sentence about a file or folder that does not exist, or whose bucket does not.
-
-    >>> missing_message(Path("clips"))
-    'clips does not exist.'
-    """
+    """The sentence about a file or folder that does not exist, or whose bucket does not."""
     if is_remote(path) and not path.bucket.exists():
         path = path.bucket
     return f"{path} does not exist."
 
 
 def require_local(given: Location | str, what: str) -> Path:
-    """A local path; an InputError where `given` is remote.
-
-    >>> require_local("run", "A study")
-    PosixPath('run')
-    """
+    """A local path; an InputError where `given` is remote."""
     path = parse_location(given)
     if isinstance(path, Path):
         return path

@@ -120,7 +120,7 @@ def list_record(year: int, split: str) -> list[Archive]:
 def plan_dataset(
     year: int, folder: Path | str, machines: Sequence[str] = (), splits: Sequence[str] = SPLITS
 ) -> list[Archive]:
-    """List the archives of a DCASE data set. Only the lists of files are downloaded.
+    """List the archives of a DCASE data set, without fetching them.
 
     The data set goes to ``<folder>/dcase<year>t2``, so that years do not mix; a folder that has
     this name already is used itself.

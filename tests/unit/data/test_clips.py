@@ -259,6 +259,15 @@ def test_what_lies_beside_the_normal_clips_is_left_out(tmp_path):
     )
 
 
+def test_a_stray_recording_does_not_make_one_machine_of_a_plant(tmp_path):
+    names = [f"{machine}/{how}/a.wav" for machine in ("fan", "pump") for how in ("day", "night")]
+    make(tmp_path / "plant", *names, "stray.wav")
+    table = read_clips(tmp_path / "plant")
+    assert table.machines == ("fan", "pump")
+    assert {clip.domain for clip in table} == {"day", "night"}
+    assert "1 clip left out, not inside the folders of the domains: stray.wav." in table.oddities
+
+
 def test_train_and_test_folders_are_splits_not_domains(tmp_path):
     make(tmp_path / "pump", "train/old/a.wav", "train/old/b.wav", "test/normal/c.wav")
     make(tmp_path / "pump", "test/anomaly/d.wav", "test/e.wav")

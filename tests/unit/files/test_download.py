@@ -12,7 +12,7 @@ from broken_server import serving, unused_port
 
 from daco.errors import DownloadError, InputError, WeightsError
 from daco.files import download
-from daco.files.download import WeightSource, download_weights, fetch, install_weights
+from daco.files.download import WeightSource, fetch, install_weights
 from daco.files.zenodo import RECORDS, list_record
 
 BODY = random.Random(0).randbytes(100_000)
@@ -97,13 +97,6 @@ def source(server, tmp_path, monkeypatch):
     monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path))
     url = server.add("/w.pt", BODY)
     return WeightSource("net", "w.pt", url, SHA256.partition(":")[2], "MIT")
-
-
-def test_weights_in_the_folder_itself_count(source, server, tmp_path):
-    (tmp_path / "w.pt").write_bytes(BODY)
-    assert download_weights(source) == tmp_path / "w.pt"
-    (tmp_path / "w.pt").write_bytes(b"damaged")
-    assert download_weights(source) == tmp_path / "net" / "w.pt"
 
 
 def test_weights_are_installed_from_a_file_if_they_are_the_ones(source, server, tmp_path):
