@@ -9,7 +9,7 @@ import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from itertools import islice
 from multiprocessing.resource_tracker import ensure_running
@@ -167,37 +167,42 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _run_on_ray(tasks: Iterator[Any], jobs: int | None, engine: str, gpus: bool) -> Iterator[Any]:
-    """Results of a Ray cluster, two for each worker at a time: its backend has no generators."""
+    """Results of a Ray cluster, two for each worker at a time: its backend has no generators.
+
+    Where workers were lost, what they worked at is done again by those that are left.
+    """
     ray: Any = import_module("ray")
     _connect(ray, engine)
     import_module("ray.util.joblib").register_ray()
     with ExitStack() as stack:
-        for attempt in range(1, _ATTEMPTS + 1):
+        parallel: Any = None
+        block: list[Any] = []
+        lost = 0  # times that workers were lost since the last result
+        while True:
             try:
-                parallel = stack.enter_context(_ray_workers(ray, jobs, gpus))
-                break
-            except ray.exceptions.RayError as error:  # as of a node that was switched off just now
-                if attempt == _ATTEMPTS:
+                parallel = parallel or stack.enter_context(_ray_workers(ray, jobs, gpus))
+                block = block or list(islice(tasks, 2 * parallel.n_jobs))
+                if not block:
+                    return
+                results = parallel(block)
+            except (ModuleNotFoundError, ray.exceptions.RayTaskError) as error:
+                reason = str(error).strip().splitlines()[-1].rstrip(".")
+                raise DataError(
+                    f"A worker of the Ray cluster cannot work ({reason}). Install daco-asd[ray] "
+                    f"{__version__} and the same packages on all nodes."
+                ) from None
+            except (ray.exceptions.RayError, ValueError) as error:
+                # A node was switched off; a ValueError tells that too few CPUs are left for a pool
+                # of the old size.
+                lost += 1
+                if lost == _ATTEMPTS:
                     raise _unusable(engine, error) from None
-        while block := list(islice(tasks, 2 * parallel.n_jobs)):
-            yield from _repeated(ray, parallel, block, engine)
-
-
-def _repeated(ray: Any, parallel: Any, block: list[Any], engine: str) -> list[Any]:
-    """The results of a block, which is repeated where workers were lost: joblib starts new ones."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return parallel(block)
-        except (ModuleNotFoundError, ray.exceptions.RayTaskError) as error:
-            reason = str(error).strip().splitlines()[-1].rstrip(".")
-            raise DataError(
-                f"A worker of the Ray cluster cannot work ({reason}). Install daco-asd[ray] "
-                f"{__version__} and the same packages on all nodes."
-            ) from None
-        except ray.exceptions.RayError as error:
-            if attempt == _ATTEMPTS:
-                raise _unusable(engine, error) from None
-    raise AssertionError
+                with suppress(ray.exceptions.RayError, ValueError):
+                    stack.close()
+                parallel = None
+                continue
+            yield from results
+            block, lost = [], 0
 
 
 def _ray_workers(ray: Any, jobs: int | None, gpus: bool) -> Any:

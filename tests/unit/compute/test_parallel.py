@@ -97,8 +97,9 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         require_engine("ray")
 
 
+@pytest.mark.parametrize("when", ["start", "work", "too few CPUs"])
 @pytest.mark.parametrize("lost", [2, 3])
-def test_workers_of_a_cluster_that_are_lost_at_their_start_are_started_again(monkeypatch, lost):
+def test_workers_of_a_cluster_that_are_lost_are_started_again(monkeypatch, lost, when):
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     starts = []
 
@@ -107,7 +108,7 @@ def test_workers_of_a_cluster_that_are_lost_at_their_start_are_started_again(mon
 
         def __enter__(self):
             starts.append(self)
-            if len(starts) <= lost:
+            if when == "start" and len(starts) <= lost:
                 raise ray.exceptions.ActorDiedError()
             return self
 
@@ -115,14 +116,16 @@ def test_workers_of_a_cluster_that_are_lost_at_their_start_are_started_again(mon
             pass
 
         def __call__(self, block):
+            if len(starts) <= lost:
+                raise ray.exceptions.ActorDiedError() if when == "work" else ValueError("1 CPU")
             return [function(*arguments) for function, arguments, _ in block]
 
     monkeypatch.setattr("daco.compute.parallel._connect", lambda *_: None)
     monkeypatch.setattr("daco.compute.parallel._ray_workers", lambda *_: Workers())
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    results = run(len, [("word", ("abc",))], engine="ray")
+    results = run(len, [("word", ("abc",)), ("none", ("",))], engine="ray")
     if lost < 3:
-        assert list(results) == [("word", 3)]
+        assert list(results) == [("word", 3), ("none", 0)]
     else:
         with pytest.raises(DataError, match="cannot be used"):
             list(results)
