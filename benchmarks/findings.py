@@ -219,11 +219,11 @@ def is_named(finding: Finding, change: Change) -> bool:
 
 
 def tones_of(wave: Any, profile: HealthyProfile) -> Any:
-    """Tones of a recording that its nearest healthy ones have, too; what can be missing."""
+    """Lines of a recording that its nearest healthy ones have, too; what can be missing."""
     sound = sound_features(wave, profile.sample_rate)
     near = profile.reference().nearest(sound.levels, sound.tones)
-    shared = np.minimum(profile.tones[near].min(axis=0), sound.tones)
-    return sound.tone_hz[shared >= 10].astype(float)
+    shared = np.minimum(profile.lines[near].min(axis=0), sound.lines)
+    return sound.line_hz[shared >= 10].astype(float)
 
 
 def draw(

@@ -23,7 +23,7 @@ from daco.detector.revision import calibrate_with
 from daco.embedding.normals import Normals
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.experiments.select import select_label_free
-from daco.method.viability import moved_normals, pseudo_scores, viability_veto
+from daco.method.viability import ADVANTAGE_SHARES, moved_normals, pseudo_scores, viability_veto
 
 pytestmark = pytest.mark.shared("real", "embeddings")
 
@@ -178,10 +178,11 @@ def test_it_excludes_nothing_else_of_the_published_grid(swapped):
 def test_without_recordings_it_cuts_what_detects_nothing(machine, embeddings):
     train, _ = halves(machine, embeddings)
     X, domains = train.matrix(), train.column("domain").astype(str)
-    veto = viability_veto(pseudo_scores(X, domains, moved_normals(X, domains), GRID))
-    assert veto.excluded == (DEGENERATE,)
-    assert veto.basis == "embedding-space pseudo-anomalies"
-    advantage = (veto.score - 0.5) / (min(veto.median, veto.plain) - 0.5)
+    found = pseudo_scores(X, domains, moved_normals(X, domains), GRID)
+    veto = viability_veto(found)
+    assert list(veto.reasons) == [DEGENERATE]
+    assert found.basis == "embedding-space pseudo-anomalies"
+    advantage = ADVANTAGE_SHARES[found.basis] * (veto.score - 0.5) / (veto.limit - 0.5)
     assert advantage[GRID.index(DEGENERATE)] < 0.3
     assert np.delete(advantage, GRID.index(DEGENERATE)).min() > 0.8
 

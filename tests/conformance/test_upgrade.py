@@ -49,10 +49,13 @@ def test_a_run_is_reported_and_compared(folder, tmp_path):
 def test_a_run_of_another_version_is_refused(folder, schema):
     document = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(document | {"schema": schema}))
-    error = refused("compare", folder, RUN)
-    assert isinstance(error, DataError)
-    for token in (str(folder), f"schema {schema!r}", "Run the same study again"):
-        assert token in str(error)
+    for error in (
+        refused("compare", folder, RUN),
+        refused("compare", RUN, "--system", f"x={folder}"),
+    ):
+        assert isinstance(error, DataError)
+        for token in (str(folder), f"schema {schema!r}", "Run the same study again"):
+            assert token in str(error)
 
 
 def test_a_model_is_changed_by_this_version_and_comes_back(tmp_path):

@@ -211,7 +211,7 @@ def left_out_scores(codes, scorer, k, d_bank, d):
     d_loo = paper.without_self(d_bank) / 2
     whole = paper.sum_of_nearest(d_loo, k)
     slope = paper.varmin_slope(2 * d_loo, whole / k)
-    is_small = np.bincount(codes)[codes] <= k + 1
+    is_small = np.isin(np.bincount(codes)[codes], [k, k + 1])
     for clip in range(len(d)):
         density = paper.sum_of_nearest(np.delete(d_loo, clip, axis=1), k)
         remain = is_small & (density > whole) & (k > 1)

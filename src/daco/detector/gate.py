@@ -232,7 +232,8 @@ def require_few(normals: Normals, suspicious: Mapping[int, str]) -> None:
             f"{count} of {quantity(sizes[domain], 'normal')} of {domain} "
             f"{'is' if count == 1 else 'are'} suspicious, more than a third: "
             f"{name_list(listed, _LISTED)}. Listen to them, and record or choose other "
-            "normals. If the machine really sounds like this, pass --keep-suspicious."
+            "normals. If the machine really sounds like this, daco fit, update and calibrate take "
+            "them with --keep-suspicious."
         )
 
 

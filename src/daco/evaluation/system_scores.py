@@ -22,7 +22,7 @@ from daco.data.columns import clip_columns
 from daco.data.dcase import require_normal_names
 from daco.data.manifest import read_texts
 from daco.data.parquet import naming_file
-from daco.errors import InputError
+from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
@@ -39,6 +39,9 @@ WEIGHT = "weight_"
 _CELLS = ("path", "machine", "section", "domain", "split", "label")
 _COLUMNS = ("set", "machine", "section", "split", "clip", "domain", "label", "score", "decision")
 _RUN = ("clips.parquet", "run.json")
+
+RUN_SCHEMA = 2
+"""Of the files of a run; a run of another one is refused."""
 
 
 def read_system(path: Path | str) -> pd.DataFrame:
@@ -91,6 +94,16 @@ def read_system(path: Path | str) -> pd.DataFrame:
 def is_run(path: Path) -> bool:
     """Whether a path is the folder of a finished run."""
     return all((path / name).is_file() for name in _RUN)
+
+
+def require_run_schema(folder: Path, run: Any) -> None:
+    """Raise `DataError` where another version of daco wrote the ``run.json`` of a folder."""
+    schema = run.get("schema") if isinstance(run, dict) else None
+    if schema != RUN_SCHEMA:
+        raise DataError(
+            f"{folder} was written by another version of daco (schema {schema!r:.20}, this one "
+            f"reads {RUN_SCHEMA}). Run the same study again in this folder."
+        )
 
 
 def match_names(names: Iterable[str], paths: Iterable[str], where: str) -> Indices:
@@ -171,6 +184,7 @@ def _read_folder(folder: Path) -> dict[str, Any]:
 def _read_run(folder: Path) -> pd.DataFrame:
     """The scores and decisions of the configuration that a study chose."""
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    require_run_schema(folder, run)
     config = run["choice"]["config"]
     clips = pd.read_parquet(folder / "clips.parquet").rename(columns={config: "score"})
     if (p_value := f"p:{config}") in clips:

@@ -15,9 +15,10 @@ import pandas as pd
 
 from daco.errors import DataError, InputError
 from daco.evaluation.official import metrics_table
+from daco.evaluation.system_scores import require_run_schema
 from daco.experiments import analysis, choice
 from daco.experiments.machine import P_VALUE
-from daco.experiments.run_folder import CLIPS, CRITERIA, RUN, SCHEMA, write_run
+from daco.experiments.run_folder import CLIPS, CRITERIA, RUN, write_run
 from daco.method.selection import parse_rule
 from daco.text import quantity
 
@@ -89,12 +90,7 @@ class StudyResult:
             raise DataError(
                 f"{folder} cannot be read: {error}. Run the same study again in this folder."
             ) from None
-        schema = run.get("schema") if isinstance(run, dict) else None
-        if schema != SCHEMA:
-            raise DataError(
-                f"{folder} was written by another version of daco (schema {schema!r:.20}, this one "
-                f"reads {SCHEMA}). Run the same study again in this folder."
-            )
+        require_run_schema(folder, run)
         return cls(clips, criteria, run, folder)
 
     def __repr__(self) -> str:

@@ -24,7 +24,6 @@ from daco.text import name_list
 
 CLIPS, CRITERIA, RUN, REPORT = "clips.parquet", "criteria.parquet", "run.json", "report.html"
 PARTS = "parts"
-SCHEMA = 2  #: of the files; a run of another one is refused
 
 
 class RunFolder:

@@ -18,6 +18,7 @@ from daco.compute import run as run_each
 from daco.data.table import EmbeddingTable
 from daco.detector.decision import FALSE_ALARM_RATE, require_rate
 from daco.errors import DacoError, DataError, InputError
+from daco.evaluation.system_scores import RUN_SCHEMA
 from daco.experiments.grids import mixed_grid, system_base
 from daco.experiments.inputs import (
     SOURCE,
@@ -39,7 +40,7 @@ from daco.experiments.provenance import (
     system_inputs,
 )
 from daco.experiments.result import StudyResult
-from daco.experiments.run_folder import SCHEMA, RunFolder
+from daco.experiments.run_folder import RunFolder
 from daco.experiments.systems import Systems, has_normals, read_systems, with_systems
 from daco.files.remote import is_remote, require_local
 from daco.method.criterion import CHOICE_SPLITS
@@ -173,7 +174,7 @@ def study(
     clock.lap("score")
     notes += missing_parts([each for each in machines if each.key in rows], "eval" in tables)
     run: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": RUN_SCHEMA,
         "daco": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "platform": platform_facts(),
@@ -236,7 +237,7 @@ def score_machines(
     def unknown() -> Iterator[tuple[MachineData, tuple[MachineData, Settings]]]:
         for machine in machines:
             data = machine.loaded()
-            text = f"{__version__}/{SCHEMA}/{settings.text()}/{data.fingerprint()}"
+            text = f"{__version__}/{RUN_SCHEMA}/{settings.text()}/{data.fingerprint()}"
             keys[data.key] = hashlib.sha256(text.encode()).hexdigest()[:32]
             notes.extend(leaked_clips(data))
             known = None if folder is None else folder.rows(keys[data.key])

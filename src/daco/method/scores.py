@@ -73,9 +73,9 @@ class BankView:
     def _density_without(self, base: Base, distances: Floats) -> Floats:
         """Densities (N, n) of the normals for clips of the bank that are not among them.
 
-        Where the clip is one of the K nearest of a normal, the next one takes its place. If its
-        domain is too small to have another one, the mean of the others does: a new clip would leave
-        the domain whole, so that no neighbour of another domain would come in.
+        Where the clip is one of the K nearest of a normal, the next one takes its place. In a
+        domain of K or K + 1 clips that would be the first or second of another domain, which a new
+        clip would not bring in: the mean of the others takes its place.
         """
         density = self.density(base)[:, None]
         ascending = self.distances.lists(base.k + 1).distance
@@ -87,7 +87,7 @@ class BankView:
         change = ascending[:, base.k, None] - distances
         if base.k > 1:
             sizes = np.diff(self.starts)
-            is_small = np.repeat(sizes <= base.k + 1, sizes)
+            is_small = np.repeat((sizes == base.k) | (sizes == base.k + 1), sizes)
             change[is_small] = (sums[is_small] - base.k * distances[is_small]) / (base.k - 1)
         change[~is_near] = 0
         summed = np.maximum(sums, DENSITY_FLOOR)

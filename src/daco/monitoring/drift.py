@@ -12,14 +12,13 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daco.detector.decision import require_rate
 from daco.detector.ranges import ANOMALOUS, NORMAL, OFF
-from daco.errors import InputError
 
 if TYPE_CHECKING:
     from daco.monitoring.store.records import StoredClip
@@ -58,53 +57,24 @@ _NOT_JUDGED = {
 
 
 @dataclass(frozen=True)
-class DomainDrift:
-    """The clips that belong most to one domain; `realised` and `bound` are None without any."""
-
-    n: int
-    realised: float | None
-    bound: float | None
-    stale: bool
-
-
-@dataclass(frozen=True)
 class Drift:
-    """Recent decisions compared with the false-alarm rate of the model.
+    """Whether recent decisions fit what the model was calibrated for."""
 
-    `bound` is the largest share that chance explains: at the nominal rate, a larger one has a
-    probability of at most 0.001 by the binomial distribution. `realised` is the share of anomalous
-    clips, not a false-alarm rate: some of them may be faults.
-    """
-
-    n: int  #: clips looked at
-    nominal: float  #: the model's false-alarm rate
-    realised: float  #: the share of the clips called anomalous
-    bound: float
-    by_domain: Mapping[str, DomainDrift]  #: tested at `LEVEL` divided by the number of domains
-    #: on at least `FEWEST` clips the total or a domain is above its bound, or all is too quiet
     stale: bool
     points_to: str | None  #: ``"machine"``, ``"surroundings"``, ``"recorder"``, ``"either"``
     sentence: str  #: the finding
     remedy: str  #: the command that helps
     caution: str = CAUTION  #: when not to use it
 
-    # It is also part of the API's response models, which allow no other fields.
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON."""
-        return asdict(self)
-
 
 def drift_of(
     decisions: Sequence[tuple[bool, Mapping[str, float], float]],
     nominal: float,
     *,
-    domains: Sequence[str] | Mapping[str, int] = (),
     model: str = "MODEL.daco",
     not_judged: Mapping[str, int] | None = None,
 ) -> Drift | None:
-    """Compare recent decisions of one model with its false-alarm rate.
+    """Compare recent decisions of one model with its false-alarm rate; None without any clip.
 
     Parameters
     ----------
@@ -113,24 +83,18 @@ def drift_of(
         that somebody called faults.
     nominal : float in (0, 1)
         The false-alarm rate of the model.
-    domains : sequence of str
-        By default those in the weights.
     model : str
         The file of the model, for the remedy.
     not_judged : mapping
         Numbers of clips of the same time that could not be judged, by the code of the reason:
         ``short``, ``long``, ``rate``, ``silent``, ``clipped``, ``range``.
 
-    Returns
-    -------
-    Drift or None
-        None without any clip.
-
     Notes
     -----
-    A threshold from few normals may realise twice its rate from the first day. The bound takes
-    the nominal rate as exact, so such a machine is called stale as well. The remedy is the same:
-    calibrate with more clips of the healthy machine.
+    Too many clips are anomalous if chance explains their number with a probability below 0.001,
+    divided by the number of domains where those of one domain are counted. A limit from few
+    normals may realise twice its rate from the first day and is called stale as well: the remedy
+    is the same.
 
     Examples
     --------
@@ -138,8 +102,8 @@ def drift_of(
     >>> p_values = [0.01 if row % 5 == 0 else (row + 0.5) / 200 for row in range(200)]
     >>> decisions = [(p <= 0.1, {"source": 0.9, "target": 0.1}, p) for p in p_values]
     >>> drift = drift_of(decisions, 0.1, model="press.daco")
-    >>> drift.stale, drift.realised, drift.bound, drift.points_to
-    (True, 0.28, 0.17, 'machine')
+    >>> drift.stale, drift.points_to
+    (True, 'machine')
     >>> print(drift.sentence)  # doctest: +NORMALIZE_WHITESPACE
     Some recordings are far from healthy and the others sound as before. This points to the
     machine. 28 % of the last 200 recordings are anomalous; of a healthy machine about 10 % would
@@ -151,40 +115,29 @@ def drift_of(
     not_judged = not_judged or {}
     if not decisions and not not_judged:
         return None
-    names = list(domains) or sorted({name for _, weights, _ in decisions for name in weights})
-    of_domain: dict[str, list[tuple[bool, float]]] = {name: [] for name in names}
+    every = [(flag, p_value) for flag, _, p_value in decisions]
+    of_domain: dict[str, list[tuple[bool, float]]] = {}
     for flag, weights, p_value in decisions:
         if weights:
             domain = max(weights, key=lambda name: weights[name])
             of_domain.setdefault(domain, []).append((flag, p_value))
     level = LEVEL / max(1, len(of_domain))
-    flags = {name: [flag for flag, _ in each] for name, each in of_domain.items()}
-    by_domain = {name: _domain_drift(each, nominal, level) for name, each in flags.items()}
-    every = [(flag, p_value) for flag, _, p_value in decisions]
-    total = _domain_drift([flag for flag, _ in every], nominal, LEVEL)
-    stale = [name for name, each in by_domain.items() if each.stale]
-    most = max(stale or flags, key=lambda name: sum(flags[name]), default="DOMAIN")
-    only = None if total.stale or not stale else stale[0]
-    shift = _shift(every if only is None else of_domain[only], nominal)
-    points_to, words = _finding(total.stale or bool(stale), shift, total.n, not_judged)
-    part = total if only is None else by_domain[only]
-    where = "" if only is None else f" of the condition {only}"
-    judged = "judged recordings" if not_judged else "recordings"
-    share = (
-        f" {100 * (part.realised or 0):.3g} % of the last {part.n} {judged}{where} are anomalous"
-    )
-    share += f"; of a healthy machine about {100 * nominal:.3g} % would be."
-    return Drift(
-        n=total.n,
-        nominal=float(nominal),
-        realised=total.realised or 0.0,
-        bound=total.bound or 0.0,
-        by_domain=by_domain,
-        stale=points_to is not None,
-        points_to=points_to,
-        sentence=words + (share if part.n else ""),
-        remedy=f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}",
-    )
+    often = _is_too_often(every, nominal, LEVEL)
+    domains = [name for name, part in of_domain.items() if _is_too_often(part, nominal, level)]
+    most = max(domains or of_domain, key=lambda name: _anomalous(of_domain[name]), default="DOMAIN")
+    part, where = every, ""
+    if domains and not often:
+        part, where = of_domain[domains[0]], f" of the condition {domains[0]}"
+    shift = _shift(part, nominal)
+    points_to, sentence = _finding(often or bool(domains), shift, len(every), not_judged)
+    if part:
+        judged = "judged recordings" if not_judged else "recordings"
+        sentence += (
+            f" {100 * _anomalous(part) / len(part):.3g} % of the last {len(part)} {judged}{where} "
+            f"are anomalous; of a healthy machine about {100 * nominal:.3g} % would be."
+        )
+    remedy = f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}"
+    return Drift(points_to is not None, points_to, sentence, remedy)
 
 
 def drift_of_clips(
@@ -203,8 +156,7 @@ def drift_of_clips(
         else:
             codes = [reason.partition(":")[0] for reason in clip.reasons]
             not_judged[next((code for code in codes if code in _NOT_JUDGED), "range")] += 1
-    rate, domains = info.false_alarm_rate, list(info.domains)
-    return drift_of(decisions, rate, domains=domains, model=model, not_judged=not_judged)
+    return drift_of(decisions, info.false_alarm_rate, model=model, not_judged=not_judged)
 
 
 def _shift(clips: Sequence[tuple[bool, float]], nominal: float) -> int:
@@ -255,14 +207,14 @@ def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:
     """
     from scipy.special import bdtrc
 
-    if n < 0:
-        raise InputError(f"The number of clips must not be negative. Got {n!r}.")
     return int(np.argmax(bdtrc(np.arange(n + 1), n, rate) <= level))
 
 
-def _domain_drift(flags: Sequence[bool], nominal: float, level: float) -> DomainDrift:
-    n = len(flags)
-    if not n:
-        return DomainDrift(0, None, None, stale=False)
-    realised, bound = sum(flags) / n, largest_by_chance(n, nominal, level) / n
-    return DomainDrift(n, realised, bound, stale=n >= FEWEST and realised > bound)
+def _anomalous(clips: Sequence[tuple[bool, float]]) -> int:
+    return sum(flag for flag, _ in clips)
+
+
+def _is_too_often(clips: Sequence[tuple[bool, float]], nominal: float, level: float) -> bool:
+    """Whether more clips are anomalous than chance explains."""
+    n = len(clips)
+    return n >= FEWEST and _anomalous(clips) > largest_by_chance(n, nominal, level)

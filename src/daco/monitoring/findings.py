@@ -120,10 +120,10 @@ def findings(
     --------
     >>> rng = np.random.default_rng(0)
     >>> waves = rng.normal(size=(20, 48000))
-    >>> tone = 0.3 * np.sin(2 * np.pi * 1000 / 16000 * np.arange(48000))
+    >>> tone = 0.5 * np.sin(2 * np.pi * 1000 / 16000 * np.arange(48000))
     >>> for finding in findings(waves[0] + tone, 16000, waves[1:]):
     ...     print(finding.kind, finding.text)
-    tone New tone at about 1 kHz, 13 dB above what healthy recordings have there.
+    tone New tone at about 1 kHz, 10 dB above what healthy recordings have there.
     """
     if not isinstance(healthy, HealthyProfile):
         healthy = HealthyProfile.from_recordings(healthy, sample_rate)

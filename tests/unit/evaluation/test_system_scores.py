@@ -10,7 +10,7 @@ import pytest
 
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import write_decisions, write_scores
-from daco.evaluation.system_scores import match_names, read_system
+from daco.evaluation.system_scores import RUN_SCHEMA, match_names, read_system
 
 ROWS = {
     "path": [f"day1/{name}.wav" for name in "abcd"],
@@ -81,6 +81,7 @@ def test_a_run_gives_its_chosen_configuration(tmp_path):
     clips["p:blend"] = [0.05, 0.5, np.nan]
     clips.to_parquet(tmp_path / "clips.parquet")
     run = {"choice": {"config": "blend"}, "settings": {"false_alarm_rate": 0.05}}
+    run["schema"] = RUN_SCHEMA
     (tmp_path / "run.json").write_text(json.dumps(run))
     table = read_system(tmp_path)
     assert table["score"].tolist() == [4, 5]

@@ -107,34 +107,19 @@ def test_few_clips_are_an_alarm_and_no_drift():
 
 
 def test_a_small_domain_cannot_drift_unseen_in_the_total():
-    drift = drift_of(judged(2, 160) + judged(20, 40, TARGET), 0.1, model="a b.daco")
-    assert drift.realised <= drift.bound
+    clips = judged(2, 160) + judged(20, 40, TARGET)
+    assert sum(flag for flag, _, _ in clips) <= largest_by_chance(200, 0.1)
+    drift = drift_of(clips, 0.1, model="a b.daco")
     assert drift.stale
-    assert drift.by_domain["target"].stale
-    assert not drift.by_domain["source"].stale
     assert "50 % of the last 40 recordings of the condition target are anomalous" in drift.sentence
     assert drift.remedy == "daco calibrate 'a b.daco' NEW_NORMALS --domain target"
 
 
-def test_domains_without_clips_are_named_without_a_rate():
-    part = drift_of(judged(0, 50), 0.1, domains=["source", "target"]).by_domain["target"]
-    assert (part.n, part.realised, part.bound, part.stale) == (0, None, None, False)
-
-
-def test_no_clips_are_no_drift_and_the_dict_is_plain():
+def test_no_clips_are_no_drift():
     assert drift_of([], 0.1) is None
-    document = drift_of(judged(3, 50), 0.1).to_dict()
-    assert document["by_domain"]["source"] == {
-        "n": 50,
-        "realised": 0.06,
-        "bound": 0.26,
-        "stale": False,
-    }
-    assert document["sentence"].startswith("The alarm limit holds.")
+    assert drift_of(judged(3, 50), 0.1).sentence.startswith("The alarm limit holds.")
 
 
 def test_a_rate_is_checked():
     with pytest.raises(InputError):
         drift_of(judged(1, 40), 1.5)
-    with pytest.raises(InputError):
-        largest_by_chance(-1, 0.1)

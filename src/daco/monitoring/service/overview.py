@@ -220,10 +220,11 @@ class Overview:
     def _adaptation(
         self, machine: MachineConfig, model: ModelInUse | None, learned: Adaptation | None
     ) -> schemas.Adaptation | None:
-        if model is None or not self._plant.adapts(machine):
+        if model is None:
             return None
         state = for_model(learned, model.info.sha256, model.info.false_alarm_rate)
-        return schemas.Adaptation(sentence=state.sentence(), left=state.left)
+        counts = self._plant.adapts(machine) or state.declared_at is not None
+        return schemas.Adaptation(sentence=state.sentence() if counts else "", left=state.left)
 
     def _recent(
         self, machine: MachineConfig, model: ModelInUse | None, summary: MachineSummary

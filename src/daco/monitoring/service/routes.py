@@ -12,7 +12,6 @@ from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 
 from daco.errors import AudioError
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.notify import send_test
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import (
@@ -134,7 +133,6 @@ def declare_healthy(
     service: TheService, machine: TheMachine, who: Operator, body: schemas.Declaration
 ) -> schemas.Adaptation:
     """Take the next recordings as those of a healthy machine: the alarm limit follows them."""
-    _require_adapting(service, machine)
     info = service.model(machine).info
     state = service.store.people.declare_healthy(
         machine.id, body.clips, who, model_sha256=info.sha256, rate=info.false_alarm_rate
@@ -145,7 +143,6 @@ def declare_healthy(
 @router.post("/v1/machines/{machine}/reset", status_code=204, response_class=Response)
 def reset(service: TheService, machine: TheMachine, who: Operator) -> None:
     """Forget what was learned about a machine: its model alone decides again."""
-    _require_adapting(service, machine)
     service.store.people.reset(machine.id, who)
 
 
@@ -361,9 +358,3 @@ async def _picture(service: Service, path: Path, machine: str) -> dict[str, Any]
         raise HTTPException(404, detail) from None
     except FileNotFoundError:
         raise HTTPException(404, "The recording is no longer there.") from None
-
-
-def _require_adapting(service: Service, machine: MachineConfig) -> None:
-    if not service.plant.adapts(machine):
-        detail = "The alarm limit of this machine is not adapted: set adapt = true in daco.toml."
-        raise HTTPException(409, detail)

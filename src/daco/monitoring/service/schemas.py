@@ -110,7 +110,7 @@ class Counts(_Shape):
 
 
 class Adaptation(_Shape):
-    """What was learned about a machine; null where decisions are not adapted."""
+    """What was learned about a machine: an empty sentence where nothing was."""
 
     sentence: str
     left: int = Field(description="Recordings that are still to be taken as healthy.")

@@ -135,12 +135,12 @@ export function decisionSection() {
     machine = now;
     basis.textContent = limitWords(machine);
     if (element.open) refresh();
-    learned.hidden = !machine.adaptation;
+    learned.hidden = !machine.adaptation?.sentence;
     learned.textContent = machine.adaptation?.sentence ?? "";
     put(buttons,
       may("operator") && button("Write a note\u2026", note),
       may("operator") && machine.adaptation && button("Declare healthy\u2026", healthy),
-      may("operator") && machine.adaptation && button("Forget what was learned\u2026", reset),
+      may("operator") && machine.adaptation?.sentence && button("Forget what was learned\u2026", reset),
       may("administrator") && button(machine.out_of_service_since ? "Back in service\u2026" : "Out of service\u2026", service));
   }
 
