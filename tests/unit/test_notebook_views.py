@@ -1,4 +1,4 @@
-"""What notebooks show of tables and studies."""
+"""What notebooks show of tables, verdicts and studies."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 
 from daco import EmbeddingTable
+from daco.detector.model import MachineModel
+from daco.detector.verdict import judge_embeddings
 from daco.experiments.study import study
 
 RNG = np.random.default_rng(0)
@@ -40,3 +42,16 @@ def test_a_study_shows_its_choice_and_the_pick_of_every_rule():
     title, rows = cells(result)
     assert title.startswith(result.run["choice"]["config"])
     assert [row[0] for row in rows[1:]] == result.rules()["rule"].tolist()
+
+
+def test_a_verdict_shows_its_decision_and_what_it_rests_on():
+    X = RNG.normal(size=(60, 6)).astype(np.float32) + 3
+    names = [f"{row}.wav" for row in range(60)]
+    model = MachineModel.fit(X, machine="fan", clip_names=names, config="raw-k1", frontend=None)
+    verdict = next(judge_embeddings(model, -X[:1], ["odd & loud.wav"]))
+    title, rows = cells(verdict)
+    assert title == "fan, odd & loud.wav: anomalous"
+    facts = dict(rows[1:])
+    assert "threshold" in facts["score"]
+    assert "training recordings only" in facts["p-value"]
+    assert facts["most similar normal"].split(",")[0] in names

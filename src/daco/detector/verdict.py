@@ -27,6 +27,7 @@ from daco.detector.ranges import (
 )
 from daco.embedding.frontend import EmbeddedRecording, Listener, Source
 from daco.errors import InputError
+from daco.text import html_table
 from daco.validation import Bools, Float32s
 
 ORDINARY = 1.3
@@ -101,6 +102,18 @@ class Verdict:
     views: dict[str, float] = field(default_factory=dict)
     extrapolated: bool = False
     supported_rate: float = 0.0
+
+    def _repr_html_(self) -> str:
+        title = f"{self.machine}, {self.name}: {self.state}"
+        below = f", below the supported {self.supported_rate:.2g}" if self.extrapolated else ""
+        facts = {
+            "score": f"{self.score:.4g}, threshold {self.threshold:.4g}",
+            "p-value": f"{self.p_value:.2g}{below}, {self.basis}",
+            "domains": ", ".join(f"{k} {each:.0%}" for k, each in self.domain_weights.items()),
+            "most similar normal": f"{self.nearest}, distance {self.nearest_distance:.3g}",
+            "to know": "; ".join(self.reasons) or "nothing",
+        }
+        return html_table(title, ["", ""], facts.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, as commands, webhook and service write them."""
