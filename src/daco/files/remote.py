@@ -135,7 +135,7 @@ def is_remote(value: object) -> TypeIs[UPath]:
 
 def bucket_of(path: UPath) -> UPath:
     """The bucket of a path, or the top of its file system."""
-    return [path, *path.parents][-1]
+    return path.with_segments(path.anchor)
 
 
 def name_of(path: Location) -> str:
