@@ -152,7 +152,7 @@ class TestTables:
         back = EmbeddingTable.read(somewhere / "t.parquet")
         assert np.array_equal(back.matrix(), np.eye(5))
 
-    @pytest.mark.parametrize("name", ["t.parquet", "t.npz"])
+    @pytest.mark.parametrize("name", ["t.parquet"])
     def test_what_is_no_table_is_told_as_of_a_local_file(self, somewhere, tmp_path, name):
         for where in (tmp_path / name, somewhere / name):
             with pytest.raises(DataError) as missing:
