@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from daco.data.clips import ONE_DOMAIN, Clip
-from daco.data.sources import meaning_of_folders
+from daco.data.folders import meaning_of_folders
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
 from daco.text import name_list, quantity

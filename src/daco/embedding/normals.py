@@ -110,7 +110,7 @@ def normals_of_table(
     Parameters
     ----------
     source : path
-        Parquet or ``.npz``.
+        A Parquet file.
     readout, all_views : str, optional, bool
         One readout, or several views joined with ``+``; by default the table's first, or all.
     training : bool

@@ -16,8 +16,7 @@ from daco.backbones import load
 from daco.backbones.logmel import BLEND_VIEWS, LogMel
 from daco.backbones.several import Networks
 from daco.data.clips import Clip, ClipTable
-from daco.data.stored import open_table
-from daco.data.table import EmbeddingTable
+from daco.data.table import EmbeddingTable, read_without_vectors
 from daco.embedding.batches import Job, embed_part
 from daco.embedding.embed import Recipe, _on_worker, embed_clips, worker_device
 from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
@@ -125,7 +124,7 @@ def test_a_table_says_how_each_view_was_made(tmp_path, clips):
         "resampler": "soxr",
     }
     assert table.origin("env")["backbone"] == "logmel"
-    assert open_table(out).origin("env") == table.origin("env")
+    assert read_without_vectors(out).origin("env") == table.origin("env")
     one = EmbeddingTable(table.columns, {"env": table.matrix("env")}, table.metadata)
     assert list(json.loads(one.metadata["views"])["views"]) == ["env"]
     one.write(out)
@@ -156,7 +155,7 @@ def test_an_unknown_layout_of_views_is_refused(tmp_path, views, message):
         EmbeddingTable.read(out)
     assert str(out) in str(raised.value)
     with pytest.raises(DataError, match=message):
-        open_table(out)
+        read_without_vectors(out)
 
 
 def test_a_finished_table_of_other_networks_is_recognised(tmp_path, clips):
