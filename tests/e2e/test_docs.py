@@ -38,9 +38,10 @@ def test_the_readme_prints_what_it_states(tmp_path, monkeypatch):
 SMALLER = {
     "--source 60 --test 40 --seconds 2": "--source 24 --test 8 --seconds 1 --workers 1",
     "daco study": "daco study --no-report --workers 1",
+    "daco embed": "daco embed --workers 1",
     "daco inject": "daco inject --per-domain 2",
     "daco sensitivity": "daco sensitivity --per-domain 2",
-    "daco serve plant": "daco serve plant --address 127.0.0.1:$PORT & #",
+    "daco serve plant": "daco serve --help",
 }
 """What the commands are shortened to: four machines of 34 clips, no pictures."""
 
