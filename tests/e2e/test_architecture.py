@@ -22,6 +22,8 @@ from daco.monitoring.service.app import create_app
 from daco.monitoring.store import NewClip, Recording
 
 LONGEST = 26
+MOST_CALLS = 120
+"""Of functions of daco, from the vector of a clip to its verdict."""
 CLIP = normal()
 DIMENSIONS = model().embeddings.shape[1]
 
@@ -91,15 +93,15 @@ def modules_in(section):
     return set(re.findall(r"`(daco\.[\w.]+)`", rows))
 
 
-def modules_of_verdict(config):
-    """The modules that run between an embedding and its verdict, when all is prepared."""
+def calls_of_verdict(config):
+    """The modules of the functions that are called between an embedding and its verdict."""
     X = np.random.default_rng(0).normal(size=(60, 16)) + 1
     judge = MachineModel.fit(X, ["old"] * 50 + ["new"] * 10, machine="press", config=config)
-    names = set()
+    modules = []
 
     def remember(frame, event, _):
         if event == "call":
-            names.add(frame.f_globals.get("__name__", ""))
+            modules.append(frame.f_globals.get("__name__", ""))
 
     for profile in (None, remember):  # the first clip prepares the bank
         sys.setprofile(profile)
@@ -107,10 +109,12 @@ def modules_of_verdict(config):
             list(judge_embeddings(judge, X[:1] + 0.1, ["clip"]))
         finally:
             sys.setprofile(None)
-    return {name for name in names if name.startswith("daco.")}
+    return [name for name in modules if name.startswith("daco.")]
 
 
 def test_the_steps_from_vector_to_verdict_are_those_described():
     described = modules_in("From vector to verdict")
-    assert modules_of_verdict("conf-soft-m0-k1") == described
-    assert modules_of_verdict("blend") - described == {"daco.method.blend"}
+    calls = calls_of_verdict("conf-soft-m0-k1")
+    assert set(calls) == described
+    assert len(calls) <= MOST_CALLS
+    assert set(calls_of_verdict("blend")) - described == {"daco.method.blend"}

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from pages import DOCS, notebook
 from real_tables import real_table
-from service_process import model
 from shared_data import ROOT
 
 import daco
@@ -41,9 +38,10 @@ def test_the_readme_prints_what_it_states(tmp_path, monkeypatch):
 SMALLER = {
     "--source 60 --test 40 --seconds 2": "--source 24 --test 8 --seconds 1 --workers 1",
     "daco study": "daco study --no-report --workers 1",
+    "daco embed": "daco embed --workers 1",
     "daco inject": "daco inject --per-domain 2",
     "daco sensitivity": "daco sensitivity --per-domain 2",
-    "daco serve plant": "daco serve plant --address 127.0.0.1:$PORT & #",
+    "daco serve plant": "daco serve --help",
 }
 """What the commands are shortened to: four machines of 34 clips, no pictures."""
 
@@ -91,34 +89,6 @@ def text(output: str) -> str:
 )
 def test_what_is_stated_is_compared_with_what_is_printed(blocks, n_different, tmp_path):
     assert len(notebook.differences(page(tmp_path, *blocks))) == n_different
-
-
-def test_what_goes_on_in_the_background_ends_with_the_page(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "press.daco").write_bytes(model().to_bytes())
-    look = "import os, urllib.request as r\n" + (
-        "address = f\"http://127.0.0.1:{os.environ['PORT']}/healthz\"\nr.urlopen(address).status"
-    )
-    blocks = [
-        "```sh\ndaco serve models --address 127.0.0.1:$PORT &\n```",
-        python(look),
-        text("200"),
-    ]
-    names = {}
-    monkeypatch.setattr(notebook, "_run_python", _remembering(notebook._run_python, names))
-    assert notebook.differences(page(tmp_path, *blocks)) == []
-    with pytest.raises(URLError):
-        urlopen(names["address"])
-
-
-def _remembering(run, kept):
-    def run_and_keep(code, names):
-        printed = run(code, names)
-        kept.update(names)
-        return printed
-
-    return run_and_keep
 
 
 def test_a_mistake_in_the_code_of_a_page_is_no_output(tmp_path):

@@ -8,7 +8,7 @@ from fuzz.harness import Child
 
 @pytest.fixture(scope="module")
 def child():
-    with Child("misbehaviour", seconds=0.3) as started:
+    with Child("misbehaviour", seconds=0.15) as started:
         yield started
 
 

@@ -34,7 +34,7 @@ BESIDE_THE_PACKAGE = {
     "SECURITY.md",
     "pyproject.toml",
 }
-DEMO_FILES = ("dev.parquet", "study/report.html", "study/report.json", "study/figures/transfer.svg")
+DEMO_FILES = ("dev.parquet", "study/run.json", "study/report.html")
 
 
 def package_files() -> dict[str, bytes]:

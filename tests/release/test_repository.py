@@ -78,16 +78,6 @@ def test_a_release_is_published_only_after_tests_and_checks():
     assert granted == {"publish"}
 
 
-@pytest.mark.parametrize("name", ["bug", "feature", "question"])
-def test_an_issue_form_has_what_the_site_requires(name):
-    form = read_yaml(f".github/ISSUE_TEMPLATE/{name}.yml")
-    assert form.keys() >= {"name", "description", "body"}
-    fields = [item for item in form["body"] if item["type"] != "markdown"]
-    assert all(item["attributes"]["label"] for item in fields)
-    assert len({item["id"] for item in fields}) == len(fields)
-    assert any(item.get("validations", {}).get("required") for item in fields)
-
-
 def test_the_paths_in_contributing_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     links = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
@@ -95,27 +85,6 @@ def test_the_paths_in_contributing_exist():
     assert quoted
     missing = [path for path in links + quoted if not (ROOT / path).exists()]
     assert [path for path in missing if path != "docs/_build/html"] == []
-
-
-def test_the_sections_that_contributing_links_to_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)#([^)]+)\)", text)
-    assert links
-    for path, anchor in links:
-        headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.M)
-        assert anchor in {heading.lower().replace(" ", "-") for heading in headings}, path
-
-
-@pytest.mark.parametrize("topic", ["a scorer", "a network", "a command"])
-def test_contributing_names_the_modules_that_change(topic):
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = text.partition(f"## Adding {topic}\n")[2].partition("\n## ")[0]
-    modules = re.findall(r"`(src/daco/[\w/]+\.py)`", section)
-    assert modules
-    constants = {name for name in re.findall(r"`([A-Z_]+)`", section) if name.strip("_")}
-    assert constants
-    code = "".join(path.read_text("utf-8") for path in (ROOT / "src/daco").rglob("*.py"))
-    assert [name for name in constants if not re.search(rf"^{name}\b.*=", code, re.M)] == []
 
 
 def test_the_targets_in_contributing_exist():

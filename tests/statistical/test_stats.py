@@ -24,8 +24,8 @@ from daco.evaluation.intervals import (
     spearman,
     too_few_machines,
 )
-from daco.evaluation.metrics import harmonic_mean
-from daco.evaluation.official import score_differences
+from daco.evaluation.metrics import QUANTITIES, harmonic_mean
+from daco.evaluation.official import score_estimates
 
 # Few distinct values, so that ties are the rule: they are where rank code goes wrong.
 tied = st.integers(-3, 3).map(float)
@@ -42,16 +42,6 @@ def slow_spearman(x, y):
     if len(set(x)) < 2 or len(set(y)) < 2:
         return np.nan
     return spearmanr(x, y).statistic
-
-
-@given(grids)
-def test_spearman_is_scipys_with_ties_and_nan_when_constant(grid):
-    x, y, _ = grid
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        ours = spearman(x, y)
-    # rank sums are exact here; scipy's covariance rounds
-    assert ours == pytest.approx(slow_spearman(x, y), abs=1e-12, nan_ok=True)
 
 
 # Family-block bootstrap
@@ -125,12 +115,12 @@ def slow_difference(clips):
     return slow_official_score(clips, "first") - slow_official_score(clips, "second")
 
 
-@pytest.mark.parametrize("decimals", [0, 1, 12])
+@pytest.mark.parametrize("decimals", [0, 12])
 def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
     """0 decimals: nearly all scores tie; 12: none do."""
     rng = np.random.default_rng(decimals)
     parts = []
-    for machine, size in {"fan": 40, "valve": 57, "ToyCar": 33}.items():
+    for machine, size in {"fan": 40, "ToyCar": 33}.items():
         part = pd.DataFrame({"machine": machine, "section": "00"}, range(size))
         part["label"] = rng.permutation(np.arange(size) % 2)
         part["domain"] = np.where(rng.random(size) < 0.6, "source", "target")
@@ -138,16 +128,16 @@ def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
         part["second"] = (rng.normal(size=size) + 0.4 * part["label"]).round(decimals)
         parts.append(part)
     clips = pd.concat(parts, ignore_index=True)
-    interval = clip_bootstrap(clips, "first", "second", n_draws=15, seed=9)
+    interval = clip_bootstrap(clips, "first", "second", n_draws=10, seed=9)
 
     draws = np.random.default_rng(9)
     truth = [(part["label"].to_numpy(), part["domain"].to_numpy()) for part in parts]
-    taken = [intervals._stratified_picks(draws, 15, *each) for each in truth]
+    taken = [intervals._stratified_picks(draws, 10, *each) for each in truth]
     for rows, (labels, domains) in zip(taken, truth, strict=True):
         assert (labels[rows] == labels).all()  # each clip is replaced by one of its label
         assert (domains[rows] == domains).all()
     naive = []
-    for draw in range(15):
+    for draw in range(10):
         drawn = [part.iloc[rows[draw]] for part, rows in zip(parts, taken, strict=True)]
         naive.append(slow_difference(pd.concat(drawn)))
     # percent points; only the order of summation differs
@@ -158,12 +148,6 @@ def test_clip_bootstrap_is_the_literal_one_on_resampled_clips(decimals):
 def fan(**columns):
     known = {"machine": "fan", "section": "00", "label": [0, 0, 1, 1], "domain": list("stst")}
     return pd.DataFrame(known | {"first": [1.0, 2, 3, 4], "second": [1.0, 2, 3, 4]} | columns)
-
-
-def test_a_system_does_not_differ_from_its_monotone_copy():
-    scores = np.random.default_rng(1).normal(size=4)
-    interval = clip_bootstrap(fan(first=scores, second=np.exp(scores)), "first", "second", 200)
-    assert (interval.estimate, interval.low, interval.high) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -201,32 +185,24 @@ def test_wrong_arguments_are_named(statistic, arguments, message):
 # Over machines
 
 
-TRIALS = 500
+TRIALS = 2000
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
 def test_an_interval_over_machines_covers_what_it_states(n):
-    """Two systems on n machines of one population; the interval holds the true difference."""
+    """Systems on n machines of one population; the interval holds the population's score."""
     rng = np.random.default_rng(n)
 
-    def systems(*shape):
-        machine = rng.normal(0, 6, (*shape, 1))
-        return [
-            mean + machine + rng.normal(0, 3, (*shape, 1)) + rng.normal(0, 4, (*shape, 3))
-            for mean in (66, 62)
-        ]
+    def metrics(*shape):
+        return 66 + rng.normal(0, 6, (*shape, 1)) + rng.normal(0, 4, (*shape, 3))
 
-    truth = np.subtract(*(harmonic_mean(values) for values in systems(200_000)))
-    first, second = systems(TRIALS, n)
-    columns = ["auc_source", "auc_target", "pauc"]
-    covered = []
-    for one, two in zip(first, second, strict=True):
-        table = pd.DataFrame(np.concatenate([one, two]), columns=columns)
-        names = {"machine": [*range(n)] * 2, "configuration": np.repeat(["1", "2"], n)}
-        found = score_differences(table.assign(section="00", **names), "1").iloc[0]
-        covered.append(found["low"] <= truth <= found["high"])
-    # four binomial standard deviations of a share of 95 % in 500 trials: 3.9 points
-    assert np.mean(covered) == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / TRIALS))
+    truth = harmonic_mean(metrics(200_000))
+    table = pd.DataFrame(metrics(TRIALS, n).reshape(-1, 3), columns=QUANTITIES)
+    systems, machines = np.divmod(np.arange(TRIALS * n), n)
+    found = score_estimates(table.assign(section="00", machine=machines, configuration=systems))
+    covered = (found["low"] <= truth) & (truth <= found["high"])
+    # four binomial standard deviations of a share of 95 % in 2,000 trials: 1.9 points
+    assert covered.mean() == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / TRIALS))
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8])

@@ -86,12 +86,6 @@ def test_scoring_a_recording_and_help_load_no_heavy_packages(tmp_path):
         assert not modules_after(f"exec({command.format(arguments)!r})") & (heavy | more)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_opens_with_a_paragraph_for_newcomers(room):
-    text = inspect.getdoc(importlib.import_module(f"daco.{room}"))
-    assert len(text.split()) >= 30, text
-
-
 def resolve(name):
     """Import the longest module that a dotted name begins with, and get the rest from it."""
     found = daco

@@ -161,7 +161,7 @@ def _notes(runs: Mapping[str, StudyResult]) -> Iterator[str]:
             f"The runs have different grids ({sizes} configurations; {common} in common): each is "
             "compared on its own."
         )
-    rules = {name: run.run["settings"].get("rule", "guarded") for name, run in runs.items()}
+    rules = {name: run.run["settings"]["rule"] for name, run in runs.items()}
     if len(set(rules.values())) > 1:
         listed = ", ".join(f"{name} {rule}" for name, rule in rules.items())
         yield f"The runs chose by different rules: {listed}."

@@ -23,12 +23,7 @@ from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig, parse_gr
 from daco.method.criterion import CHOICE_SPLITS, PAPER_SPLITS
 from daco.method.external import without_tables
 from daco.method.selection import RESAMPLES
-from daco.method.viability import (
-    PseudoAnomalies,
-    PseudoScores,
-    bank_pseudo_scores,
-    pseudo_scores,
-)
+from daco.method.viability import PseudoScores, bank_pseudo_scores, pseudo_scores
 from daco.validation import Float64s
 
 P_VALUE = "p:"
@@ -220,7 +215,7 @@ def _criteria(bank: NormalBank, data: MachineData, settings: Settings) -> Iterat
 
 def _pseudo_scores(bank: NormalBank, data: MachineData, settings: Settings) -> PseudoScores | None:
     """How well the candidates detect pseudo-anomalies; None with too few normals."""
-    if not isinstance(data.faults, PseudoAnomalies):
+    if data.faults is None:
         return bank_pseudo_scores(bank, settings.candidates, settings.seed)
     judged = without_tables(parse_grid(settings.candidates), data.systems)
     with suppress(NotEnoughClipsError):

@@ -24,6 +24,8 @@ from daco.validation import Float32s, Float64s, Indices
 MACHINE = ["set", "machine", "section"]
 """Columns that name a machine in all tables of a study."""
 
+SET_NAMES = {"dev": "development", "eval": "evaluation"}
+
 UNKNOWN_LABEL = -1
 _NAMED = 20  # machines that are left out
 
@@ -35,8 +37,8 @@ class MachineData:
     ``title`` is the machine's name in messages, with its section where it has several. ``vectors``
     are those of the normals and then those of the test clips. ``labels`` are -1 and
     ``test_domains`` are "" where they are unknown. ``systems`` has the scores of other systems for
-    the normals, if they are known, and for the test clips. Vectors and faults may be functions
-    that read them.
+    the normals, if they are known, and for the test clips. Vectors may be a function that reads
+    them.
     """
 
     set: str
@@ -50,13 +52,12 @@ class MachineData:
     clips: NDArray[np.str_]
     labels: NDArray[np.int8]
     test_domains: NDArray[np.str_]
-    faults: PseudoAnomalies | Callable[[MachineData], PseudoAnomalies] | None = None
+    faults: PseudoAnomalies | None = None
     systems: Mapping[str, tuple[Float64s | None, Float64s]] = field(default_factory=dict)
 
     def loaded(self) -> MachineData:
-        """The machine with its vectors and faults in memory."""
-        data = replace(self, vectors=self.vectors() if callable(self.vectors) else self.vectors)
-        return replace(data, faults=data.faults(data) if callable(data.faults) else data.faults)
+        """The machine with its vectors in memory."""
+        return replace(self, vectors=self._matrix)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -99,13 +100,12 @@ class MachineData:
 
     def fingerprint(self) -> str:
         """SHA-256 of everything that enters the rows of the machine."""
-        data = self.loaded()
-        arrays: list[NDArray[Any]] = [data.labels, data.test_domains]
-        for scores in data.systems.values():
+        arrays: list[NDArray[Any]] = [self.labels, self.test_domains]
+        for scores in self.systems.values():
             arrays += [each for each in scores if each is not None]
-        if isinstance(made := data.faults, PseudoAnomalies):
+        if (made := self.faults) is not None:
             arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
-        return _hash([data.vectors_hash(), *self.systems], arrays)
+        return _hash([self.vectors_hash(), *self.systems], arrays)
 
 
 def _hash(texts: Sequence[str], arrays: Sequence[NDArray[Any]]) -> str:

@@ -10,12 +10,10 @@ from typing import Any
 
 from daco.data.table import EmbeddingTable
 from daco.experiments.inputs import Source
-from daco.experiments.machine_data import MachineData
+from daco.experiments.machine_data import SET_NAMES, MachineData
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.files.remote import parse_location
 from daco.text import name_list, quantity
-
-SETS = {"dev": "development", "eval": "evaluation"}
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pandas", "pyarrow")
 _LOST = {
@@ -98,7 +96,7 @@ def missing_parts(machines: Sequence[MachineData], has_eval: bool) -> list[str]:
             "No evaluation machines were given, so there is no transfer to measure. Pass an eval "
             "table."
         )
-    for which, word in SETS.items():
+    for which, word in SET_NAMES.items():
         mine = [machine for machine in machines if machine.set == which]
         without = [machine.title for machine in mine if not machine.labelled]
         if without:

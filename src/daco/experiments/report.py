@@ -19,13 +19,12 @@ from daco.experiments.analysis import criterion_floor
 from daco.experiments.figures import studies as figures
 from daco.experiments.figures.style import svg_bytes
 from daco.experiments.machine import P_VALUE
+from daco.experiments.machine_data import SET_NAMES
 from daco.experiments.run_folder import REPORT
 from daco.experiments.tables import (
-    SET_NAMES,
     SHOWN_MACHINES,
     TEXTS,
     as_texts,
-    false_alarm_rate,
     format_cell,
     rule_titles,
     shown_scores,
@@ -66,7 +65,7 @@ def render(result: StudyResult) -> str:
     """The report of a study as HTML."""
     tables, choice = tables_of(result), result.run["choice"]
     pictures = figures_of(result, tables)
-    comparison = compare_rules(tables["rules"], result.run["settings"].get("rule", "guarded"))
+    comparison = compare_rules(tables["rules"], result.run["settings"]["rule"])
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("daco.experiments"),
         autoescape=True,
@@ -225,7 +224,8 @@ def figures_of(
     result: StudyResult, tables: Mapping[str, pd.DataFrame]
 ) -> dict[str, tuple[Figure, str]]:
     """The pictures of a study by name, each with its caption; those that can be drawn."""
-    chosen, rate, texts = result.run["choice"]["config"], false_alarm_rate(result), TEXTS["figures"]
+    chosen, texts = result.run["choice"]["config"], TEXTS["figures"]
+    rate = result.run["settings"]["false_alarm_rate"]
     found: dict[str, tuple[Figure, str]] = {}
     grid, frontier, stability = tables["grid"], tables["frontier"], tables["stability"]
     for name, column in (("transfer_criterion", "criterion_dev"), ("transfer_dev", "dev_score")):

@@ -214,7 +214,7 @@ class StudyResult:
         its criterion less that of the chosen one has a 5 % quantile <= 0), ``chosen``, criterion
         and scores; most often picked first.
         """
-        rule = self.run["settings"].get("rule", "guarded")
+        rule = self.run["settings"]["rule"]
         return choice.stability_of(self._grid, rule, self._resampled)
 
     def frontier(self) -> pd.DataFrame:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from daco.detector.decision import FALSE_ALARM_RATE, is_anomalous
+from daco.detector.decision import is_anomalous
 from daco.evaluation.intervals import too_few_machines
 from daco.evaluation.official import machine_scores, score_estimates
 from daco.experiments.choice import Years
 from daco.experiments.figures.style import look_of
 from daco.experiments.machine import P_VALUE
+from daco.experiments.machine_data import SET_NAMES
 from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ TEXTS: Mapping[str, Any] = tomllib.loads(
 SHOWN_MACHINES = 40
 """More machines would fill a page that nobody reads: those that score lowest are shown."""
 
-SET_NAMES = {"dev": "development", "eval": "evaluation"}
 _DECIDED = {  # by label: columns for the number of clips, and for the share that is anomalous
     0: ("normals", "false_alarms"),
     1: ("anomalies", "detected"),
@@ -93,11 +93,6 @@ def tables_of(result: StudyResult) -> dict[str, pd.DataFrame]:
     return {name: frame.dropna(axis=1, how="all") for name, frame in tables.items()}
 
 
-def false_alarm_rate(result: StudyResult) -> float:
-    """The rate at which the study decides."""
-    return float(result.run["settings"].get("false_alarm_rate", FALSE_ALARM_RATE))
-
-
 def shown_scores(metrics: pd.DataFrame, chosen: str, year: int | None) -> pd.DataFrame:
     """Scores of the machines (rows) of one set under a few configurations; the lowest if many.
 
@@ -148,7 +143,7 @@ def _decisions(result: StudyResult, chosen: str) -> pd.DataFrame:
     clips = result.test_clips
     p_values = clips[P_VALUE + chosen].to_numpy(float)
     clips = clips.assign(
-        anomalous=is_anomalous(p_values, false_alarm_rate(result)),
+        anomalous=is_anomalous(p_values, result.run["settings"]["false_alarm_rate"]),
         domain=clips["domain"].replace("", "unknown"),
         label=clips["label"].fillna(-1).astype(int),
     )

@@ -54,7 +54,7 @@ def literal_metrics_of_2021(scores, labels, domains):
 def test_random_machines_of_2020_and_2021_agree_with_scikit_learn():
     rng = np.random.default_rng(2021)
     worst, compared = 0.0, 0
-    for _ in range(200):
+    for _ in range(100):
         scores, labels, domains = random_machine(rng)
         names = sorted(set(domains))
         expected = {"auc": roc_auc_score(labels, scores)}
@@ -68,7 +68,7 @@ def test_random_machines_of_2020_and_2021_agree_with_scikit_learn():
             assert list(ours) == list(theirs)
             worst = max(worst, *(abs(ours[key] - theirs[key]) for key in ours))
     assert worst <= 1e-15
-    assert compared > 50
+    assert compared > 25
 
 
 def test_quantities_come_in_the_order_asked_for(machine):

@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from random_studies import FROZEN_GRID, random_run, write_truth
@@ -18,23 +19,28 @@ from daco.experiments.result import StudyResult
 CHOSEN = "conf-soft-m0-k1"
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A study before the evaluation labels are out."""
-    return random_run(tmp_path / "run")
+@pytest.fixture(scope="module")
+def frozen(tmp_path_factory):
+    """A study before the evaluation labels are out and with them, and its preregistration."""
+    folder = tmp_path_factory.mktemp("frozen")
+    freeze(random_run(folder / "run"), folder / "prereg.json")
+    random_run(folder / "later", labelled=True)
+    return folder
 
 
 @pytest.fixture
-def later(tmp_path):
-    """The same study with evaluation labels."""
-    return random_run(tmp_path / "later", labelled=True)
+def run(frozen, tmp_path):
+    return StudyResult.read(shutil.copytree(frozen / "run", tmp_path / "run"))
 
 
 @pytest.fixture
-def prereg(run, tmp_path):
-    path = tmp_path / "prereg.json"
-    freeze(run, path)
-    return path
+def later(frozen, tmp_path):
+    return StudyResult.read(shutil.copytree(frozen / "later", tmp_path / "later"))
+
+
+@pytest.fixture
+def prereg(frozen, run, tmp_path):
+    return Path(shutil.copy(frozen / "prereg.json", tmp_path))
 
 
 def details(result, status):
@@ -236,11 +242,8 @@ def test_other_inputs_and_another_grid_are_named(prereg, later, tmp_path):
         "dev input": "ffffffffffff..., frozen: 0123abcd0123...",
         "eval input": "the run does not have it",
     }
-    other = random_run(
-        tmp_path / "other",
-        labelled=True,
-        grid=dict.fromkeys(("raw-k1", CHOSEN, "raw-k2"), (0.5, 1.0, None)),
-    )
+    grid = dict.fromkeys(("raw-k1", CHOSEN, "raw-k2"), (0.5, 1.0, None))
+    other = random_run(tmp_path / "other", grid=grid)
     grid = details(verify(prereg, run=other.folder), "changed")["grid"]
     assert grid == "not in both: conf-soft-m30-k1, ratio-hard-k1, raw-k2"
     # A number that only one side knows is another number, but a new kind of number is none.

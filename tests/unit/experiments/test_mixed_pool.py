@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
-from sklearn.ensemble import IsolationForest
+from sklearn.svm import OneClassSVM
 from synthetic_machines import small_table
 
 import daco
@@ -21,7 +21,7 @@ from daco.method.criterion import held_out_halves
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1"]
 SPLITS = 3
-TREES = IsolationForest(n_estimators=5, random_state=0)
+DETECTOR = OneClassSVM(nu=0.3)
 study = partial(daco.study, n_splits=SPLITS, workers=1)
 
 
@@ -136,19 +136,19 @@ def test_a_table_that_knows_more_is_chosen(tables, tmp_path):
 
 def test_a_detector_takes_part_in_scores_criterion_and_veto(tables, tmp_path):
     dev = tables[0]
-    result = study(dev, grid=[*GRID, {"trees": TREES}, "blend+trees"], out=tmp_path / "run")
+    result = study(dev, grid=[*GRID, {"svm": DETECTOR}, "blend+svm"], out=tmp_path / "run")
     for machine in ("fan", "pump"):
         bank, X_test, train, _ = machine_bank(dev, machine)
         domains = dev.columns["domain"][train]
-        given = daco.NormalBank(dev.matrix()[train], domains, scorers={"trees": TREES})
-        names = ["conf-soft-m0-ext-trees", "blend+trees"]
+        given = daco.NormalBank(dev.matrix()[train], domains, scorers={"svm": DETECTOR})
+        names = ["conf-soft-m0-ext-svm", "blend+svm"]
         found = rows_of(result, machine)
         np.testing.assert_allclose(found[names], given.score(X_test, names), rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(found["blend"], bank.score(X_test, "blend")[:, 0])
-        criterion = given.exact_balance(["ext-trees"], SPLITS, 0).splits[0]
-        np.testing.assert_allclose(splits_of(result, machine, "ext-trees"), criterion, rtol=1e-12)
+        criterion = given.exact_balance(["ext-svm"], SPLITS, 0).splits[0]
+        np.testing.assert_allclose(splits_of(result, machine, "ext-svm"), criterion, rtol=1e-12)
     assert result.grid()["pseudo_score"].notna().all()
-    assert "IsolationForest(n_estimators=5" in result.run["settings"]["detectors"]["trees"]
+    assert "OneClassSVM(nu=0.3" in result.run["settings"]["detectors"]["svm"]
 
 
 def test_other_scores_and_other_parameters_are_other_results(tables, tmp_path, monkeypatch):
@@ -159,20 +159,20 @@ def test_other_scores_and_other_parameters_are_other_results(tables, tmp_path, m
         lambda data, settings: studied.append(data.machine) or original(data, settings),
     )
     path = tmp_path / "mine.csv"
-    for factor, n_estimators in ((1, 4), (1, 4), (2, 4), (2, 6)):
+    for factor, nu in ((1, 0.2), (1, 0.2), (2, 0.2), (2, 0.4)):
         write_scores(path, tables, lambda *given, by=factor: [by * s for s in nearest(*given)])
-        grid = ["raw-k1", IsolationForest(n_estimators=n_estimators)]
+        grid = ["raw-k1", OneClassSVM(nu=nu)]
         study(tables[0], grid=grid, systems={"mine": path}, out=tmp_path / "run")
         studied.append("")
     assert studied == ["fan", "pump", "", "", "fan", "pump", "", "fan", "pump", ""]
 
 
 def test_installed_scorers_are_found_by_their_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(grids, "installed_scorer", lambda label: {"trees": TREES}[label])
-    configs, detectors = mixed_grid(read_named(tmp_path, "raw-k1", "conf-soft-m0-ext-trees"))
-    assert [config.name for config in configs] == ["raw-k1", "conf-soft-m0-ext-trees"]
-    assert detectors == {"trees": TREES}
-    assert mixed_grid("raw-k1,ext-trees")[1] == {"trees": TREES}
+    monkeypatch.setattr(grids, "installed_scorer", lambda label: {"svm": DETECTOR}[label])
+    configs, detectors = mixed_grid(read_named(tmp_path, "raw-k1", "conf-soft-m0-ext-svm"))
+    assert [config.name for config in configs] == ["raw-k1", "conf-soft-m0-ext-svm"]
+    assert detectors == {"svm": DETECTOR}
+    assert mixed_grid("raw-k1,ext-svm")[1] == {"svm": DETECTOR}
 
 
 def read_named(folder, *names):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,7 +32,9 @@ def test_pictures_and_tables_have_all_forms(folder):
     tables = {path.stem for path in (folder / "tables").iterdir()}
     assert {"transfer_criterion", "frontier", "coverage", "machines_eval"} < figures
     assert {"rules", "grid", "machines", "coverage_by_machine", "differences"} < tables
-    assert len(list((folder / "figures").iterdir())) == 2 * len(figures)
+    for name in figures:
+        assert ET.parse(folder / "figures" / f"{name}.svg").getroot().tag.endswith("svg")
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert len(list((folder / "tables").iterdir())) == 3 * len(tables)
 
 
