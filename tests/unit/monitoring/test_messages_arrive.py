@@ -21,7 +21,7 @@ from daco.monitoring.alarms import AlarmRule
 from daco.monitoring.config import PlantConfig
 from daco.monitoring.notify import Notifier, deliver, receivers, send_test
 from daco.monitoring.notify.messages import compose
-from daco.monitoring.store import Store
+from daco.monitoring.store import Outbox, Store
 
 EVERY = AlarmRule.parse("every", recovery=1)
 
@@ -391,3 +391,25 @@ def test_stopping_does_not_wait_for_a_receiver_that_rests(tmp_path):
             assert notifier.finish(60.0) == 1
             began = time.monotonic()
         assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("status", [204, 404])
+def test_a_message_leaves_the_outbox_after_its_receiver_is_known_to_work_or_not(
+    tmp_path, monkeypatch, status
+):
+    """Whoever waits until nothing is left may trust what is reported of the receivers then."""
+    undecided = []
+    with receiving() as server, Plant(tmp_path, configured(webhook=server.url)) as plant:
+        server.answer = lambda _: status
+        leave = "discard" if status == 204 else "refuse"
+        settle = getattr(Outbox, leave)
+
+        def leaving(outbox, *settled):
+            undecided.append(notifier.undecided())
+            settle(outbox, *settled)
+
+        monkeypatch.setattr(Outbox, leave, leaving)
+        add(plant.store, anomalous=True)
+        with plant.delivering() as notifier:
+            wait_until(lambda: plant.pending() == 0)
+    assert undecided[0] == set()

@@ -240,7 +240,11 @@ class _Courier(threading.Thread):
             self.state_problem = f"{self.receiver.label} does not show the states ({error})."
 
     def _deliver_one(self) -> float:
-        """Seconds to rest after one attempt."""
+        """Seconds to rest after one attempt.
+
+        The message leaves the outbox last: whoever sees that nothing waits (`Notifier.finish`)
+        also sees what its delivery says of the receiver.
+        """
         outbox, delivery = self.store.outbox, self.store.outbox.take(self.receiver.name, _HOLD)
         if delivery is None:
             return _IDLE
@@ -260,20 +264,20 @@ class _Courier(threading.Thread):
         try:
             self.receiver.send(delivery, compose(delivery, self.notifier.config))
         except RefusedError as error:
-            outbox.refuse(delivery, str(error))
             self._unsent.discard(number)
             self._report(f"refuses messages ({error}); daco sets them aside")
             if delivery.kind in (ALARM_OPENED, ALARM_CLEARED):
                 self._alarm(self.problem)
+            outbox.refuse(delivery, str(error))
             return 0.0
         except NotDeliveredError as error:
             return self._failed(delivery, error)
         except Exception as error:  # no message may end the delivery of others
             log.exception("A message could not be made.")
             return self._failed(delivery, NotDeliveredError(type(error).__name__))
-        outbox.discard(delivery.id)
         self._holding.sent(delivery, now)
         self._succeeded(delivery)
+        outbox.discard(delivery.id)
         return 0.0
 
     def _failed(self, delivery: Delivery, error: NotDeliveredError) -> float:
