@@ -94,16 +94,16 @@ def test_workers_that_are_killed_are_replaced_and_their_jobs_done_by_others(judg
     in_use, before = models.get("press"), judge.restarts
     busy = threading.Thread(target=lambda: judge.call(time.sleep, 1))
     busy.start()
-    for kill in range(6):
+    for kill in range(3):
         os.kill(judge.call(worker_pid), signal.SIGKILL)
         assert judge.score(in_use, normal(kill), "n")[0].state == "normal"
     busy.join()
-    assert judge.restarts >= before + 5
+    assert judge.restarts >= before + 2
 
 
 def test_a_full_queue_is_said_at_once(judge):
     with ThreadPoolExecutor(6) as pool:
-        jobs = [pool.submit(judge.call, time.sleep, 1.5) for _ in range(6)]
+        jobs = [pool.submit(judge.call, time.sleep, 0.7) for _ in range(6)]
         wait_until(lambda: judge.queued == 4)
         begun = time.monotonic()
         with pytest.raises(BusyError):
