@@ -11,10 +11,10 @@ import numpy as np
 from daco.detector.decision import ReferenceScores
 from daco.errors import NotEnoughClipsError
 from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.evidence import LEAST_REFERENCES, limit, rank_p_values
 from daco.monitoring.models import Models
 from daco.monitoring.store import Store
+from daco.monitoring.tables import MachineConfig
 
 LEAST_CLIPS = 10
 """Recordings in the last week from which on their rate is known, and clips between alarms."""

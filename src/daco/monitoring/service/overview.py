@@ -18,7 +18,6 @@ from daco.detector.verdict import Verdict
 from daco.errors import InputError
 from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
 from daco.monitoring.alarms import SHELVED
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.drift import WINDOW, Drift, drift_of_clips
 from daco.monitoring.engine import Plant
 from daco.monitoring.evidence_limits import clips_between
@@ -30,6 +29,7 @@ from daco.monitoring.service import schemas
 from daco.monitoring.status import MachineStatus
 from daco.monitoring.store import MachineSummary, Recording, StoredClip
 from daco.monitoring.store.reading import LARGEST_PAGE
+from daco.monitoring.tables import MachineConfig
 
 LIMIT = 1.0
 """Of the oddness, always."""

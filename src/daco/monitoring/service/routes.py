@@ -12,6 +12,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 
 from daco.errors import AudioError
+from daco.monitoring import worker
 from daco.monitoring.notify import send_test
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import (
@@ -181,7 +182,7 @@ async def list_normals(
     `row` is that of `/normals/{index}`; `p_value` the share of the condition's recordings that
     score as high; `warning` says what is suspicious. `daco update --remove` removes one.
     """
-    rows = await service.judge(service.plant.judge.normals, service.model(machine))
+    rows = await service.judge(service.plant.judge.ask, service.model(machine), worker.normals)
     end = offset + limit
     following = end if end < len(rows) else None
     return {"normals": rows[offset:end], "total": len(rows), "next": following}

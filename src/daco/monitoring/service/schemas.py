@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from daco.detector.gate import NormalRow
 from daco.monitoring.adaptation import FEWEST, MOST, Answer
-from daco.monitoring.config import Role
 from daco.monitoring.store import StoredAlarm
 from daco.monitoring.store.records import AuditEntry, Note, TrendPoint
+from daco.monitoring.tables import Role
 
 _TEXT = r"^[^\x00]*$"  # databases store no NUL
 Comment = Annotated[str, Field(max_length=4000, pattern=_TEXT, examples=["Loose belt, tightened."])]
