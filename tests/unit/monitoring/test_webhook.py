@@ -17,8 +17,7 @@ from receiver import receiving
 
 from daco.errors import InputError
 from daco.monitoring.notify.messages import Message
-from daco.monitoring.notify.receiver import NotDeliveredError, RefusedError
-from daco.monitoring.notify.webhook import Webhook
+from daco.monitoring.notify.receiver import NotDeliveredError, RefusedError, Webhook
 from daco.monitoring.store import Delivery
 from daco.monitoring.tables import NotifyConfig
 

@@ -13,9 +13,14 @@ from typing import NamedTuple
 from daco.monitoring.config import PlantConfig
 from daco.monitoring.notify.holding import DROP, Holding
 from daco.monitoring.notify.messages import TEST, Message, compose, trial_message, urgent_message
-from daco.monitoring.notify.receiver import NotDeliveredError, Receiver, RefusedError
-from daco.monitoring.notify.urls import AppriseUrl, receiver_name
-from daco.monitoring.notify.webhook import Webhook
+from daco.monitoring.notify.receiver import (
+    AppriseUrl,
+    NotDeliveredError,
+    Receiver,
+    RefusedError,
+    Webhook,
+    receiver_name,
+)
 from daco.monitoring.status import MachineStatus
 from daco.monitoring.store import Store
 from daco.monitoring.store.outbox import (

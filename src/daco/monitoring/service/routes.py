@@ -157,12 +157,6 @@ def out_of_service(
     return schemas.OneMachine(machine=shown)
 
 
-@router.get("/v1/machines/{machine}/notes", response_model=schemas.Notes)
-def list_notes(service: TheService, machine: TheMachine, _: Viewer) -> Any:
-    """What people wrote about a machine, the newest first."""
-    return {"notes": service.store.notes(machine.id)}
-
-
 @router.post("/v1/machines/{machine}/notes", response_model=Note)
 def add_note(service: TheService, machine: TheMachine, who: Operator, body: schemas.NewNote) -> Any:
     """Write a note about a machine at a time, such as 'bearing changed'."""
