@@ -46,7 +46,7 @@ def test_the_alarm_limit_is_set_by_chosen_recordings(service):
     assert "at least 10" in revise(service, 409, action="calibrate", clips=few[:3])
     assert "comes from 10 recordings" in revise(service, action="calibrate", clips=few)
     # The next recording is judged by another model: its moment is on the chart.
-    notes = lambda: service.get("/v1/machines/press/notes").json()["notes"]  # noqa: E731
+    notes = lambda: service.get("/v1/machines/press/trend").json()["notes"]  # noqa: E731
     score(service, normal(300), "later.wav")
     wait_until(lambda: score(service, normal(301), "more.wav") and notes())
     assert "alarm limit changed" in notes()[0]["text"]

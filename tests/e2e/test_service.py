@@ -10,7 +10,6 @@ from itertools import count
 
 import numpy as np
 import pytest
-import soundfile
 from service_process import (
     RATE,
     ServiceProcess,
@@ -76,25 +75,18 @@ class TestScoring:
         assert answer.status_code == 200
         clip = answer.json()["clip"]
         schemas.Clip.model_validate(clip)
-        assert (clip["name"], clip["machine"], clip["state"]) == (
-            "squeal.wav",
-            machine,
-            "anomalous",
-        )
+        found = clip["name"], clip["machine"], clip["state"]
+        assert found == ("squeal.wav", machine, "anomalous")
         assert clip["oddness"] > 1
         assert clip["one_in"] > 1
+        trial = service.score(faulty(), machine, record="false").json()["clip"]
+        assert (trial["state"], trial["id"]) == ("anomalous", None)
         assert service.get(f"/v1/clips/{clip['id']}").json()["clip"]["oddness"] == clip["oddness"]
         shown = glance(service, machine)
         assert shown["last"]["id"] == clip["id"]
         assert "false alarm" in shown["expectation"][0]
         assert shown["limit"] == 1.0
         assert shown["last_24h"] == {"clips": 1, "anomalous": 1}
-
-    @pytest.mark.parametrize(("kind", "subtype"), [("FLAC", "PCM_16"), ("OGG", "VORBIS")])
-    def test_the_format_is_told_by_the_content(self, service, machine, kind, subtype):
-        packed = io.BytesIO()
-        soundfile.write(packed, humming(5), RATE, format=kind, subtype=subtype)
-        assert service.score(packed.getvalue(), machine).status_code == 200
 
     def test_the_time_of_recording_counts(self, service, machine):
         early = datetime.now(UTC) - timedelta(days=2)
@@ -104,26 +96,10 @@ class TestScoring:
         assert times == sorted(times, reverse=True)
         assert len(history(service, machine, since=early.isoformat())) == 2
         assert glance(service, machine)["last_24h"]["clips"] == 0
-        wrong = service.score(normal(), machine, recorded_at="yesterday")
-        assert wrong.status_code == 422
-
-    def test_a_trial_is_judged_and_leaves_nothing_behind(self, service, machine):
-        clip = service.score(faulty(), machine, record="false").json()["clip"]
-        assert (clip["state"], clip["id"]) == ("anomalous", None)
-        assert history(service, machine) == []
-        assert glance(service, machine)["last"] is None
-
-    def test_the_same_key_is_stored_once_and_refuses_another_recording(self, service, machine):
-        headers = {"Content-Type": "audio/wav", "Idempotency-Key": "clip-7"}
-        with service.client(headers=headers) as client:
-            path = f"/v1/machines/{machine}/score"
-            first = client.post(path, content=normal()).json()["clip"]
-            second = client.post(path, content=normal()).json()["clip"]
-            assert client.post(path, content=normal(6)).status_code == 409
-            spaced = client.post(path, content=normal(), headers={"Idempotency-Key": "a b"})
-            assert spaced.status_code == 422
-        assert first["id"] == second["id"]
-        assert len(history(service, machine)) == 1
+        assert service.score(normal(), machine, recorded_at="yesterday").status_code == 422
+        with service.client(headers={"Content-Type": "audio/wav"}) as client:
+            path, spaced = f"/v1/machines/{machine}/score", {"Idempotency-Key": "a b"}
+            assert client.post(path, content=normal(), headers=spaced).status_code == 422
 
     @pytest.mark.parametrize(
         "data",
@@ -142,13 +118,6 @@ class TestScoring:
         assert detail.startswith("The recording cannot be used")
         assert str(service.folder) not in detail
         assert history(service, machine) == []
-
-    def test_forms_go_one_recording_per_request(self, service, machine):
-        with service.client() as client:
-            files = {"file": ("a.wav", normal())}
-            answer = client.post(f"/v1/machines/{machine}/score", files=files)
-        assert answer.status_code == 415
-        assert service.score(normal(), "nobody").status_code == 404
 
 
 class TestReading:
@@ -267,20 +236,6 @@ class TestSounds:
         finally:
             path.write_bytes(normal(7))
 
-    def test_a_clip_is_deleted_with_its_sound(self, service, machine):
-        clip = service.score(wav(humming(4242)), machine).json()["clip"]
-        kept = service.folder / "kept" / clip["audio_sha256"][:2] / f"{clip['audio_sha256']}.wav"
-        assert kept.exists()
-        assert do(service, f"/v1/clips/{clip['id']}", method="DELETE").status_code == 204
-        assert service.get(f"/v1/clips/{clip['id']}").status_code == 404
-        assert not kept.exists()
-        entry = service.get("/v1/audit").json()["entries"][0]
-        assert (entry["who"], entry["action"], entry["machine"]) == (
-            "local",
-            "delete clip",
-            machine,
-        )
-
 
 class TestPeople:
     def test_a_lasting_fault_is_one_alarm_through_all_of_its_states(self, service, machine):
@@ -304,28 +259,11 @@ class TestPeople:
         assert clip["cleared"] == [number]
         query = {"machine": machine, "open": "true"}
         assert service.get("/v1/alarms", params=query).json()["alarms"] == []
-        assert {each["action"] for each in service.get("/v1/audit").json()["entries"]} >= {
-            "acknowledge",
-            "shelve",
-            "unshelve",
-            "answer fault",
-        }
-
-    def test_an_alarm_nobody_acknowledged_stays_listed_and_one_is_cleared_by_hand(
-        self, service, machine
-    ):
-        number = alarm_of(service, machine)
-        for n in range(2):
-            service.score(normal(n), machine)
-        query = {"machine": machine, "open": "true"}
-        (alarm,) = service.get("/v1/alarms", params=query).json()["alarms"]
-        assert (alarm["id"], alarm["state"]) == (number, "cleared")
         assert do(service, f"/v1/alarms/{number}/shelve", {"minutes": 5}).status_code == 409
-        do(service, f"/v1/alarms/{number}/acknowledge")
-        assert service.get("/v1/alarms", params=query).json()["alarms"] == []
-        second = alarm_of(service, machine)
-        cleared = do(service, f"/v1/alarms/{second}/clear", {"comment": "repaired"}).json()["alarm"]
-        assert (cleared["state"], cleared["cleared_by"]) == ("cleared", "local")
+        actions = {each["action"] for each in service.get("/v1/audit").json()["entries"]}
+        assert actions >= {"acknowledge", "shelve", "unshelve", "answer fault"}
+        number = alarm_of(service, machine)
+        assert act("clear", comment="repaired").cleared_by == "local"
 
     def test_out_of_service_there_are_no_alarms(self, service, machine):
         path = f"/v1/machines/{machine}/service"
@@ -378,17 +316,8 @@ class TestOperation:
         for name in ("daco_queue ", "daco_uploads_refused_total", "process_resident_memory_bytes"):
             assert name in text
 
-    def test_the_document_names_every_route_with_its_answers(self, service):
-        paths = service.get("/openapi.json").json()["paths"]
-        for path, methods in paths.items():
+    def test_the_document_describes_every_route(self, service):
+        for path, methods in service.get("/openapi.json").json()["paths"].items():
             for method, about in methods.items():
                 assert about["description"], (path, method)
-                if path.startswith("/v1/"):
-                    assert "401" in about["responses"], (path, method)
-                problems = {status for status in about["responses"] if status[0] in "45"}
-                for status in problems - {"416"}:
-                    content = about["responses"][status]["content"]["application/json"]
-                    name = content["schema"]["$ref"].rsplit("/", 1)[1]
-                    assert name == (
-                        "Health" if path == "/healthz" and status == "503" else "Detail"
-                    )
+                assert "401" in about["responses"] or not path.startswith("/v1/"), (path, method)

@@ -7,12 +7,12 @@ import signal
 import sqlite3
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from postgres import postgres_server
+from postgres import new_database, postgres_server
 from service_process import PATIENCE, ServiceProcess, faulty, normal, wait_until
-from stores import BACKENDS, new_url
 
 from daco.detector.model import MachineModel
 from daco.monitoring.service import schemas
@@ -54,116 +54,101 @@ def stored(database: str) -> list[int]:
         return [clip.id for clip in store.clips("press", 10_000)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_kill_9_under_load_loses_no_answer_and_doubles_none(tmp_path, backend):
-    database = new_url(backend, tmp_path)
-    service = ServiceProcess(tmp_path, service={"database": database})
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """One that outlives what happens to its workers, models and database."""
+    with ServiceProcess(tmp_path_factory.mktemp("lasting")) as running:
+        yield running
+        assert "Traceback" not in running.log
+
+
+def test_kill_9_under_load_loses_no_answer_and_doubles_none(tmp_path):
+    service = ServiceProcess(tmp_path)
     with service:
         load = Load(service)
         wait_until(lambda: len(load.ids) >= 60)
         service.end(signal.SIGKILL)
         load.stop()
         wait_until(lambda: not service.pids())  # nobody is left behind
-    rows = stored(database)
+    rows = stored(service.database)
     assert len(rows) == len(set(rows))
     assert set(load.ids) <= set(rows)
     assert len(load.ids) == len(set(load.ids))
     assert len(rows) - len(load.ids) <= 4  # committed, but not answered any more: one per thread
 
     with service:  # and it goes on where it was
-        clip = service.score(normal()).json()["clip"]
-        assert clip["id"] > max(rows)
-        history = service.get("/v1/machines/press/history", params={"limit": 1000}).json()
-        assert [each["id"] for each in history["clips"]] == sorted({*rows, clip["id"]})[::-1][:1000]
+        assert service.score(normal()).json()["clip"]["id"] > max(rows)
+        load = Load(service)
+        wait_until(lambda: len(load.ids) >= 20)
+        # All processes at once, as a terminal or a service manager does it: work is finished.
+        os.killpg(service.process.pid, signal.SIGTERM)
+        service.process.wait(PATIENCE)
+        load.stop()
+    assert not [status for status in load.others if status != 503]
+    assert set(load.ids) <= set(stored(service.database))
+    assert "Traceback" not in service.log
+    assert "graceful shutdown exceeded" not in service.log  # nor was anything cut off
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_two_services_on_one_database_store_each_key_once_and_see_the_same(tmp_path, backend):
+def test_two_services_on_one_database_store_each_key_once_and_see_the_same(tmp_path):
     """Both get the same recordings at once; ids, changes and the one alarm are common."""
-    database, machines = new_url(backend, tmp_path), {"press": {"alarm": "2 of 3"}}
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    one = ServiceProcess(tmp_path / "one", machines, service={"database": database})
-    two = ServiceProcess(tmp_path / "two", machines, service={"database": database})
+    table, machines = {"database": new_database()}, {"press": {"alarm": "2 of 3"}}
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    one, two = (ServiceProcess(folder, machines, service=table) for folder in folders)
     answers: dict[str, list[int]] = {f"clip-{number}": [] for number in range(12)}
 
-    def send(service: ServiceProcess, keys: list[str]) -> None:
-        with service.client(headers={"Content-Type": "audio/wav"}) as client:
-            for key in keys:
-                sound = faulty(int(key.partition("-")[2]))
-                headers = {"Idempotency-Key": key}
-                found = client.post("/v1/machines/press/score", content=sound, headers=headers)
-                answers[key].append(found.json()["clip"]["id"])
+    def post(service: ServiceProcess, key: str, sound: bytes) -> httpx.Response:
+        headers = {"Content-Type": "audio/wav", "Idempotency-Key": key}
+        with service.client(headers=headers) as client:
+            return client.post("/v1/machines/press/score", content=sound)
 
-    with one, two:
+    def send(service: ServiceProcess, keys: list[str]) -> None:
+        for key in keys:
+            sound = faulty(int(key.partition("-")[2]))
+            answers[key].append(post(service, key, sound).json()["clip"]["id"])
+
+    with one, two, ThreadPoolExecutor(3) as pool:
         order = list(answers)
         given = [(one, order), (two, order[::-1]), (two, order)]
-        threads = [threading.Thread(target=send, args=each) for each in given]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        list(pool.map(lambda each: send(*each), given))
         seen = [service.get("/v1/changes", params={"after": 0}).json() for service in (one, two)]
-        conflict = {"Idempotency-Key": "clip-3"}
-        with one.client(headers={"Content-Type": "audio/wav", **conflict}) as client:
-            other = client.post("/v1/machines/press/score", content=normal())
-        assert other.status_code == 409
+        assert post(one, "clip-3", normal()).status_code == 409
     assert all(len(ids) == 3 and len(set(ids)) == 1 for ids in answers.values())
-    assert sorted(stored(database)) == sorted(ids[0] for ids in answers.values())
+    assert sorted(stored(one.database)) == sorted(ids[0] for ids in answers.values())
     for clip in (*seen[0]["clips"], *seen[1]["clips"]):
         del clip["has_audio"]  # only the service that judged it has kept it
     assert seen[0]["clips"] == seen[1]["clips"]
     assert [(alarm["kind"], alarm["n_clips"]) for alarm in seen[0]["alarms"]] == [("fault", 12)]
 
 
-def test_a_signal_to_end_lets_work_in_progress_end(tmp_path):
-    with ServiceProcess(tmp_path) as service:
-        load = Load(service)
-        wait_until(lambda: len(load.ids) >= 20)
-        # All processes at once, as a terminal or a service manager does it.
-        os.killpg(service.process.pid, signal.SIGTERM)
-        service.process.wait(PATIENCE)
-        load.stop()
-        wait_until(lambda: not service.pids())
-    assert not [status for status in load.others if status != 503]
-    assert sorted(load.ids) == sorted(stored(service.database))
-    assert "Traceback" not in service.log
-    assert "graceful shutdown exceeded" not in service.log  # nor was anything cut off
+def test_uploads_are_judged_while_workers_die_and_models_change(service):
+    path = service.folder / "models" / "press.daco"
+    versions = [MachineModel.load(path), MachineModel.load(path).at_rate(0.2)]
+    before = set(stored(service.database))
+    load = Load(service, threads=2)
 
+    def wait_for_more(count):
+        known = len(load.ids)
+        wait_until(lambda: len(load.ids) >= known + count)
 
-def test_uploads_while_a_model_changes_are_judged_by_one_of_its_versions(tmp_path):
-    with ServiceProcess(tmp_path) as service:
-        path = tmp_path / "models" / "press.daco"
-        versions = [MachineModel.load(path), MachineModel.load(path).at_rate(0.2)]
-        load = Load(service, threads=2)
-        for version in versions[::-1] * 2:
-            version.save(path)
-            wait_until(lambda sha256=version.sha256: judged_by(service) == sha256)
-            before = len(load.ids)
-            wait_until(lambda before=before: len(load.ids) >= before + 5)
-        load.stop()
-        assert not load.others
-        with Store.open(service.database) as store:
-            used = {clip.model_sha256 for clip in store.clips("press", 10_000)}
-        assert used == {version.sha256 for version in versions}
-        assert "Traceback" not in service.log
+    for version in versions[::-1] * 2:
+        version.save(path)
+        wait_until(lambda sha256=version.sha256: judged_by(service) == sha256)
+        wait_for_more(5)
+        os.kill(service.workers()[0], signal.SIGKILL)
+        wait_for_more(5)
+    load.stop()
+    assert not load.others
+    assert set(load.ids) == set(stored(service.database)) - before
+    with Store.open(service.database) as store:
+        used = {store.clip(number).model_sha256 for number in load.ids}
+    assert used == {version.sha256 for version in versions}
 
 
 def judged_by(service):
     return service.score(normal(), record="false").json()["clip"]["model_sha256"]
-
-
-def test_workers_may_die_under_load(tmp_path):
-    with ServiceProcess(tmp_path) as service:
-        load = Load(service, threads=2)
-        for _ in range(3):
-            wait_until(service.workers)
-            before = len(load.ids)
-            os.kill(service.workers()[0], signal.SIGKILL)
-            wait_until(lambda before=before: len(load.ids) >= before + 10)
-        load.stop()
-        assert not load.others
-        assert sorted(load.ids) == sorted(stored(service.database))
 
 
 def health(service):
@@ -175,37 +160,33 @@ def health(service):
     return said
 
 
-def test_without_its_file_the_service_is_not_ready_until_it_is_back(tmp_path):
-    with ServiceProcess(tmp_path) as service:
-        assert service.score(normal()).status_code == 200
-        assert health(service).ready
-        (tmp_path / "daco.db").rename(tmp_path / "away.db")
-        wait_until(lambda: not health(service).ready)
-        assert health(service).reason == "The database cannot be used."
-        refused = service.score(normal())
-        assert refused.status_code == 503
-        assert refused.headers["retry-after"]
-        (tmp_path / "away.db").rename(tmp_path / "daco.db")
-        wait_until(lambda: health(service).ready)
-        assert service.score(normal()).status_code == 200
-        assert len(stored(service.database)) == 2
-        assert service.log.count("not ready: ") == 1  # told once, not at every question
-    assert "Traceback" not in service.log
+def test_without_its_file_the_service_is_not_ready_until_it_is_back(service):
+    clips, folder = len(stored(service.database)), service.folder
+    assert health(service).ready
+    (folder / "daco.db").rename(folder / "away.db")
+    wait_until(lambda: not health(service).ready)
+    assert health(service).reason == "The database cannot be used."
+    refused = service.score(normal())
+    assert refused.status_code == 503
+    assert refused.headers["retry-after"]
+    (folder / "away.db").rename(folder / "daco.db")
+    wait_until(lambda: health(service).ready)
+    assert service.score(normal()).status_code == 200
+    assert len(stored(service.database)) == clips + 1
+    assert service.log.count("not ready: ") == 1  # told once, not at every question
 
 
-def test_a_database_that_somebody_else_holds_is_not_ready(tmp_path):
-    with ServiceProcess(tmp_path) as service:
-        other = sqlite3.connect(tmp_path / "daco.db", isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        wait_until(lambda: not health(service).ready)
-        begun = time.monotonic()
-        with service.client() as client:
-            for _ in range(20):
-                client.get("/healthz")
-        assert time.monotonic() - begun < 60  # nobody waits as long as a writer does
-        other.execute("ROLLBACK")
-        other.close()
-        wait_until(lambda: health(service).ready)
+def test_a_database_that_somebody_else_holds_is_not_ready(service):
+    other = sqlite3.connect(service.folder / "daco.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    wait_until(lambda: not health(service).ready)
+    begun = time.monotonic()
+    for _ in range(20):
+        service.get("/healthz")
+    assert time.monotonic() - begun < 60  # nobody waits as long as a writer does
+    other.execute("ROLLBACK")
+    other.close()
+    wait_until(lambda: health(service).ready)
 
 
 def test_without_its_server_the_service_is_not_ready_until_it_is_back(tmp_path):

@@ -1,4 +1,4 @@
-"""Half a minute of ``benchmarks/soak.py``: load on a plant while its parts are killed at random."""
+"""``benchmarks/soak.py`` in short: load on a plant while each of its parts is killed at random."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from benchmarks.soak import FAILURES, PARTS, soak
 
 
 def test_kills_lose_nothing_double_nothing_and_miss_no_alarm():
-    report = soak(0.5, say=lambda _: None, kill_every=3.0)
+    report = soak(0.2, say=lambda _: None, kill_every=1.0, machines=6)
     figures = report.figures()
     assert report.kills.keys() == set(PARTS), figures
     assert figures["clips_answered"] > 50, figures

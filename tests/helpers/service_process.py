@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -225,32 +226,30 @@ class ServiceProcess:
 
     def pids(self) -> list[int]:
         """Processes of its group that are alive: the service, the server, the workers."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                fields = (entry / "stat").read_text("utf-8").rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if int(fields[2]) == self.process.pid and fields[0] != "Z":
-                found.append(int(entry.name))
-        return sorted(found)
+        return pids_of_group(self.process.pid)
 
     def workers(self) -> list[int]:
         """Those of the processes that judge: children of the fork server."""
         found = []
         for pid in self.pids():
-            try:
+            with suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                is_forked = _parent(pid) != self.process.pid and b"forkserver" in command
-            except OSError:
-                continue
-            if is_forked:
-                found.append(pid)
+                if b"forkserver" in command and _status(pid)[1] != str(self.process.pid):
+                    found.append(pid)
         return found
 
 
-def _parent(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()[1])
-    except OSError:
-        return -1
+def pids_of_group(group: int) -> list[int]:
+    """Processes of a process group that are alive."""
+    found = []
+    for pid in sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*")):
+        with suppress(OSError):
+            state, _, group_of_pid, *_ = _status(pid)
+            if int(group_of_pid) == group and state != "Z":
+                found.append(pid)
+    return found
+
+
+def _status(pid: int) -> list[str]:
+    """State, parent, group and more of a process."""
+    return Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[1].split()

@@ -140,9 +140,11 @@ class Adaptation:
         """
         if verdict.state not in JUDGED:
             return verdict
-        p_value, threshold = self.decide(model, verdict.score, verdict.domain_weights)
+        weights = verdict.domain_weights
+        p_value, threshold = self.decide(model, verdict.score, weights)
         anomalous = bool(is_anomalous(p_value, self.rate))
-        smallest = self._supported_rate(model, verdict.domain_weights)
+        reference = self.reference(model)
+        smallest = float(reference.smallest([weights.get(name, 0.0) for name in reference.domains]))
         first = [] if self.is_commissioned or not verdict.basis else [verdict.basis]
         return replace(
             verdict,
@@ -155,10 +157,6 @@ class Adaptation:
             extrapolated=p_value < smallest,
             supported_rate=smallest,
         )
-
-    def _supported_rate(self, model: ReferenceScores, weights: Mapping[str, float]) -> float:
-        reference = self.reference(model)
-        return float(reference.smallest([weights.get(name, 0.0) for name in reference.domains]))
 
     def after_clip(
         self,
@@ -257,11 +255,6 @@ class Adaptation:
         """Clips of the machine declared healthy are the reference."""
         return len(self.healthy) >= FEWEST
 
-    @property
-    def is_at_bound(self) -> bool:
-        """A domain's reference was moved as far as it may without a person."""
-        return any(abs(shift) > 0.95 * BOUND for shift in self.shifts.values())
-
     def sentence(self) -> str:
         """What decisions rest on, how far they were moved, and what comes next."""
         sentences = [f"The alarm limit {part}." for part in self._parts()]
@@ -294,7 +287,7 @@ class Adaptation:
             moved = moved if abs(most) >= 0.05 else "has hardly moved"
             day = day_in_words(self.since, "since")
             yield f"{moved}{day}, over {quantity(self.clips, 'clip')}"
-        if self.is_at_bound:
+        if any(abs(shift) > 0.95 * BOUND for shift in self.shifts.values()):
             yield "moves no farther unless a person declares the machine healthy"
 
 

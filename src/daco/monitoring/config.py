@@ -23,19 +23,9 @@ from pydantic_settings import (
 
 from daco.errors import InputError
 from daco.monitoring.addresses import masked
-from daco.monitoring.tables import MachineConfig, NotifyConfig, Role, ServiceConfig, Token
+from daco.monitoring.tables import MachineConfig, NotifyConfig, ServiceConfig, Token
 from daco.monitoring.units import duration_text
 from daco.text import suggestion
-
-__all__ = [
-    "MachineConfig",
-    "NotifyConfig",
-    "Origin",
-    "PlantConfig",
-    "Role",
-    "ServiceConfig",
-    "Token",
-]
 
 FILE_NAME = "daco.toml"
 

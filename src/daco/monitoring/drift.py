@@ -76,40 +76,12 @@ def drift_of(
 ) -> Drift | None:
     """Compare recent decisions of one model with its false-alarm rate; None without any clip.
 
-    Parameters
-    ----------
-    decisions : sequence of (bool, mapping, float)
-        Whether each clip was called anomalous, its domain weights, and its p-value; without clips
-        that somebody called faults.
-    nominal : float in (0, 1)
-        The false-alarm rate of the model.
-    model : str
-        The file of the model, for the remedy.
-    not_judged : mapping
-        Numbers of clips of the same time that could not be judged, by the code of the reason:
-        ``short``, ``long``, ``rate``, ``silent``, ``clipped``, ``range``.
-
-    Notes
-    -----
-    Too many clips are anomalous if chance explains their number with a probability below 0.001,
-    divided by the number of domains where those of one domain are counted. A limit from few
-    normals may realise twice its rate from the first day and is called stale as well: the remedy
-    is the same.
-
-    Examples
-    --------
-    >>> from daco.monitoring.drift import drift_of
-    >>> p_values = [0.01 if row % 5 == 0 else (row + 0.5) / 200 for row in range(200)]
-    >>> decisions = [(p <= 0.1, {"source": 0.9, "target": 0.1}, p) for p in p_values]
-    >>> drift = drift_of(decisions, 0.1, model="press.daco")
-    >>> drift.stale, drift.points_to
-    (True, 'machine')
-    >>> print(drift.sentence)  # doctest: +NORMALIZE_WHITESPACE
-    Some recordings are far from healthy and the others sound as before. This points to the
-    machine. 28 % of the last 200 recordings are anomalous; of a healthy machine about 10 % would
-    be.
-    >>> print(drift.remedy)
-    daco calibrate press.daco NEW_NORMALS --domain source
+    `decisions` are whether each clip was called anomalous, its domain weights and its p-value,
+    without clips that somebody called faults; `not_judged` the numbers of clips of the same time
+    that could not be judged, by the code of the reason. Too many clips are anomalous if chance
+    explains their number with a probability below 0.001, divided by the number of domains where
+    those of one domain are counted. A limit from few normals may realise twice its rate from the
+    first day and is called stale as well: the remedy is the same.
     """
     require_rate(nominal)
     not_judged = not_judged or {}

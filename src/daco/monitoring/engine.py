@@ -22,9 +22,10 @@ from daco.detector.ranges import NORMAL, OFF
 from daco.detector.verdict import ScoreOptions, Verdict
 from daco.errors import DacoError, DataError
 from daco.files.hashing import sha256_of_bytes
+from daco.monitoring import worker
 from daco.monitoring.adaptation import Calibration
 from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.config import MachineConfig, PlantConfig
+from daco.monitoring.config import PlantConfig
 from daco.monitoring.evidence_limits import EvidenceLimits
 from daco.monitoring.explainer import Explainer
 from daco.monitoring.judge import (
@@ -51,6 +52,7 @@ from daco.monitoring.store import (
     StoreError,
 )
 from daco.monitoring.store.retention import protected_audio, stored_audio
+from daco.monitoring.tables import MachineConfig
 from daco.monitoring.times import changed_at
 from daco.monitoring.watchdog import Watchdog
 from daco.monitoring.worker import Judged, Limits
@@ -113,7 +115,7 @@ class Plant:
         except BaseException:
             self.store.close()
             raise
-        self.models = Models(config.machine, self.judge.describe)
+        self.models = Models(config.machine, partial(self.judge.load, worker.describe))
         self.limits = EvidenceLimits(config.machine, self.models, self.store)
         self.watchdog = Watchdog(self)
         self.folders = FolderSource(

@@ -11,10 +11,10 @@ import numpy as np
 from daco.detector.decision import ReferenceScores
 from daco.errors import NotEnoughClipsError
 from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.evidence import LEAST_REFERENCES, limit, rank_p_values
 from daco.monitoring.models import Models
 from daco.monitoring.store import Store
+from daco.monitoring.tables import MachineConfig
 
 LEAST_CLIPS = 10
 """Recordings in the last week from which on their rate is known, and clips between alarms."""
@@ -74,19 +74,15 @@ class EvidenceLimits:
         known_at, a_day = self._rates.get(machine, (-_RATE_SECONDS, 0.0))
         if time.monotonic() - known_at < _RATE_SECONDS:
             return a_day
-        found = self._recent(machine)
-        if found is not None:
-            self._rates[machine] = (time.monotonic(), found)
-        return found
-
-    def _recent(self, machine: str) -> float | None:
         now = datetime.now(UTC)
         hours = self._store.trend(machine, "hour", since=now - _WEEK)
         clips = sum(hour.clips for hour in hours)
         if clips < LEAST_CLIPS:
             return None
         span = max(now - hours[0].start, timedelta(hours=1))
-        return float(f"{clips * (timedelta(days=1) / span):.2g}")
+        a_day = float(f"{clips * (timedelta(days=1) / span):.2g}")
+        self._rates[machine] = (time.monotonic(), a_day)
+        return a_day
 
 
 def clips_between(rule: AlarmRule, a_day: float) -> float:

@@ -185,6 +185,7 @@ class Expectation:
         return f"{first}.", second
 
 
+@lru_cache(maxsize=1000)
 def expect(
     rule: tuple[int, int] | float,
     rate: float,

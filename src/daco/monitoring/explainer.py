@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from daco.detector.verdict import Verdict
-from daco.monitoring.config import MachineConfig
+from daco.monitoring import worker
 from daco.monitoring.judge import Judge
 from daco.monitoring.store import Recording
+from daco.monitoring.tables import MachineConfig
 
 log = logging.getLogger("daco.monitoring")
 
@@ -32,7 +33,9 @@ class Explainer:
             if machine.healthy is None:
                 continue
             try:
-                self._profiles[machine.id] = self._judge.healthy_profile(machine.healthy)
+                self._profiles[machine.id] = self._judge.load(
+                    worker.healthy_profile, machine.healthy
+                )
             except Exception as error:
                 log.info("%s: what sounds different will not be said: %s", machine.id, error)
 
@@ -42,7 +45,7 @@ class Explainer:
         if profile is None or not verdict.anomalous:
             return None
         try:
-            return self._judge.explain(profile, recording.data)
+            return self._judge.call(worker.explain, profile, recording.data)
         except Exception as error:  # the alarm is worth more than its reason
             log.info("%s: what sounds different is not known: %s", recording.machine, error)
             return None

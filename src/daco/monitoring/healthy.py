@@ -46,17 +46,8 @@ LEAST_EXCESS = {
 """Comparisons, and by how much each must at least be outside of the healthy range: decibels, and
 for what is missing decibels over 1 dB and the spread of the nearest recordings."""
 
-_FEATURES = (
-    "overall",
-    "levels",
-    "tones",
-    "tone_hz",
-    "lines",
-    "line_hz",
-    "harmonics",
-    "harmonics_hz",
-    "repetition",
-    "events",
+_FEATURES = tuple(
+    name for name in SoundFeatures.__annotations__ if name not in ("repetition_hz", "course")
 )
 
 

@@ -21,9 +21,8 @@ from daco.detector.verdict import ScoreOptions
 from daco.errors import AudioError, DacoError
 from daco.monitoring import worker
 from daco.monitoring.models import ModelInUse
-from daco.monitoring.revising import Revision
 from daco.monitoring.store.records import BusyError
-from daco.monitoring.worker import Judged, Limits, ModelInfo, UnknownModelError
+from daco.monitoring.worker import Judged, Limits, UnknownModelError
 
 LOAD_SECONDS = 120.0
 """In which one model must be loaded."""
@@ -97,10 +96,7 @@ class Judge:
     ) -> Judged:
         """Judge a recording; an `UnusableRecordingError` says why it cannot be."""
         try:
-            judged: Judged = self._with_model(
-                worker.score, model, recording, name, options or ScoreOptions()
-            )
-            return judged
+            return self.ask(model, worker.score, recording, name, options or ScoreOptions())
         except AudioError as error:
             raise UnusableRecordingError(error.reason) from None
         except OSError as error:
@@ -111,44 +107,21 @@ class Judge:
             log.exception("%s: %s could not be judged", model.machine, name)
             raise UnusableRecordingError("it cannot be judged. The log says why.") from None
 
-    def normals(self, model: ModelInUse) -> list[Any]:
-        """The normals of a model, the most suspicious first."""
-        rows: list[Any] = self._with_model(worker.normals, model)
-        return rows
-
-    def healthy_profile(self, folder: Path) -> dict[str, Any]:
-        """What the healthy recordings of a folder sound like, to `explain` others with."""
-        profile: dict[str, Any] = self._run(worker.healthy_profile, folder, seconds=LOAD_SECONDS)
-        return profile
-
-    def explain(self, profile: dict[str, Any], recording: bytes | Path) -> list[dict[str, Any]]:
-        """What sounds different in a recording."""
-        found: list[dict[str, Any]] = self._run(worker.explain, profile, recording)
-        return found
-
-    def revise(
-        self, model: ModelInUse, revision: Revision, names: list[str], paths: list[Path]
-    ) -> tuple[bytes, str]:
-        """The file of a model after a revision, and what was done in words."""
-        given = model.file_sha256, model.file, revision, names, paths
-        result: tuple[bytes, str] = self._run(worker.revise, *given, seconds=LOAD_SECONDS)
-        return result
-
-    def describe(self, file: bytes) -> ModelInfo:
-        """Load a model in a worker; raises whatever makes it unusable."""
-        info: ModelInfo = self._run(worker.describe, file, seconds=LOAD_SECONDS)
-        return info
-
-    def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
-        """Run a function of a module in a worker; for other heavy work, such as pictures."""
-        return self._run(worker.call, function, args, seconds=seconds)
-
-    def _with_model(self, function: Callable[..., Any], model: ModelInUse, *args: Any) -> Any:
+    def ask(self, model: ModelInUse, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a function of `worker` on a model; its file is sent to workers that need it."""
         try:
             return self._run(function, model.file_sha256, None, *args)
         except UnknownModelError:
             seconds = self.seconds + LOAD_SECONDS
             return self._run(function, model.file_sha256, model.file, *args, seconds=seconds)
+
+    def load(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a function of `worker` that may take as long as loading a model."""
+        return self._run(function, *args, seconds=LOAD_SECONDS)
+
+    def call(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
+        """Run a function of a module within the limit of memory, such as one that draws."""
+        return self._run(worker.call, function, args, seconds=seconds)
 
     def _run(self, function: Callable[..., Any], *args: Any, seconds: float | None = None) -> Any:
         """Run a job in a worker, in `self.seconds` or those that are given."""

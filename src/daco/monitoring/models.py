@@ -18,8 +18,8 @@ from pathlib import Path
 from daco.detector.modelfile import MAX_FILE
 from daco.errors import DacoError, DataError
 from daco.files.hashing import sha256_of_bytes
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.store.records import BusyError
+from daco.monitoring.tables import MachineConfig
 from daco.monitoring.worker import ModelInfo
 
 FRESH_SECONDS = 1.0

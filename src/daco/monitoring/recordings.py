@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
+from io import BytesIO
 from pathlib import Path
 
 from daco.audio.formats import suffix_of_content
@@ -73,8 +74,9 @@ class Recordings:
                 self._files.move_to_end(sha256)
                 return
         try:
-            size = len(data) if isinstance(data, bytes) else data.stat().st_size
-            head = data[:_HEADER] if isinstance(data, bytes) else _head(data)
+            with BytesIO(data) if isinstance(data, bytes) else data.open("rb") as file:
+                head = file.read(_HEADER)
+                size = file.seek(0, os.SEEK_END)
         except OSError as error:
             raise DataError(f"{data!s}: cannot be kept ({error.strerror}).") from None
         if size > self._most:
@@ -152,11 +154,6 @@ class Recordings:
             return shutil.disk_usage(self.folder).free
         except OSError:
             return 0
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEADER)
 
 
 def _age(path: Path) -> float:

@@ -42,7 +42,7 @@ def machine_status(plant: Plant) -> list[MachineStatus]:
         open_alarms[alarm.machine].append(alarm.kind)
     now, found = datetime.now(UTC), []
     for machine in plant.config.machine.values():
-        known = heard.get(machine.id) or MachineSummary(machine.id, 0, 0, 0, None, None, None)
+        known = heard.get(machine.id) or MachineSummary(machine.id)
         kinds, last = open_alarms[machine.id], known.last
         is_judged = last is not None and last.state in (NORMAL, ANOMALOUS)
         expected, limit = machine.expect_every, plant.limits.of(machine.id)

@@ -22,8 +22,8 @@ from daco.monitoring.store.retention import forget_sources, prune, stored_audio
 from daco.monitoring.units import duration_text
 
 if TYPE_CHECKING:
-    from daco.monitoring.config import MachineConfig
     from daco.monitoring.engine import Plant
+    from daco.monitoring.tables import MachineConfig
 
 TICK = 5.0
 """Seconds between two looks at everything."""

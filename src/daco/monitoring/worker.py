@@ -165,8 +165,7 @@ def healthy_profile(folder: Path) -> dict[str, Any]:
 
 def explain(profile: dict[str, Any], recording: bytes | Path) -> list[dict[str, Any]]:
     """What sounds different in a recording from the healthy ones of its machine."""
-    with limited_memory(_limits.memory):
-        found = findings_of(recording, HealthyProfile.from_arrays(profile))
+    found = findings_of(recording, HealthyProfile.from_arrays(profile))
     return [each.to_dict() for each in found]
 
 
@@ -181,7 +180,7 @@ def revise(
 
 
 def call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Any other heavy work, with the limit of memory."""
+    """Any heavy work, with the limit of memory."""
     with limited_memory(_limits.memory):
         return function(*args)
 

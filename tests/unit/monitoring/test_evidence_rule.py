@@ -10,8 +10,6 @@ from plants import build, faulty, normal, running, upload
 from stores import KIM, START, new_clip, opened, rows
 
 from daco.detector.decision import ReferenceScores
-from daco.errors import InputError
-from daco.monitoring.alarms import AlarmRule
 from daco.monitoring.evidence_limits import reference_limit
 from daco.monitoring.trends import BLOCK
 
@@ -29,18 +27,6 @@ def clips(p_values, begin=0, limit=None):
         )
         for row, p in enumerate(p_values)
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "days"), [("1 a month", 365.25 / 12), ("1 a week", 7), ("2 a year", 365.25 / 2)]
-)
-def test_rules_that_add_up_state_their_false_alarms(text, days):
-    rule = AlarmRule.parse(text)
-    assert (str(rule), rule.adds_up) == (text, True)
-    assert rule.interval == timedelta(days=days)
-    assert not AlarmRule().adds_up
-    with pytest.raises(InputError, match="1 a month"):
-        AlarmRule.parse("0 a month")
 
 
 def test_a_slow_fault_alarms_across_restarts_and_clears_when_it_is_gone(url):
@@ -84,9 +70,9 @@ def test_stationary_clips_alarm_about_as_often_as_stated(tmp_path):
     reference = ReferenceScores(scores, np.zeros(400, int), ("all",))
     limit = reference_limit(reference, 500)
     with opened(f"sqlite:///{tmp_path}/daco.db", "1 a day", receivers=()) as store:
-        live = reference.p_values(rng.normal(size=4000), np.ones((4000, 1)))
+        live = reference.p_values(rng.normal(size=2000), np.ones((2000, 1)))
         outcomes = store.add_many(clips(live, limit=limit))
-    assert 1 <= sum(len(each.opened) for each in outcomes) <= 16  # 8 are stated
+    assert 1 <= sum(len(each.opened) for each in outcomes) <= 8  # 4 are stated
 
 
 def test_a_slow_rise_below_the_limit_opens_one_trend_alarm_until_it_ends(tmp_path):

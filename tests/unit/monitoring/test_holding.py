@@ -4,9 +4,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from daco.monitoring.config import NotifyConfig
 from daco.monitoring.notify.holding import DROP, Holding
 from daco.monitoring.store.outbox import Delivery
+from daco.monitoring.tables import NotifyConfig
 
 NOON = datetime(2026, 11, 18, 12).astimezone()
 MINUTE = timedelta(minutes=1)

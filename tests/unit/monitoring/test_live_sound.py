@@ -340,28 +340,3 @@ def test_a_stream_that_falls_silent_is_opened_again():
     with Heard(sound, stall=0.1) as heard:
         wait_until(lambda: len(opened) >= 2)
     assert heard.problems[0] == "stream: no sound for 0.1 s."
-
-
-@needs_ffmpeg
-def test_a_real_process_is_heard_through_a_pipe(tmp_path):
-    """ffmpeg decodes a FLAC file; its samples arrive unchanged at the end of a pipe."""
-    soundfile.write(tmp_path / "a.flac", tone(3), RATE, subtype="PCM_16")
-    script = """
-import sys
-from daco.monitoring.sources.capture import standard_input
-from daco.monitoring.sources.live import LiveSound, LiveSource
-sound = LiveSound("fan", "pipe", standard_input(sys.argv[1]), 1.0, 1.0, waits=True)
-heard = []
-source = LiveSource(sound, lambda recording: heard.append(recording.data))
-source.run()
-sys.stdout.buffer.write(b"".join(heard))
-"""
-    decode = ["ffmpeg", "-loglevel", "error", "-i", tmp_path / "a.flac", "-f", "s16le", "-"]
-    decoder = subprocess.Popen(decode, stdout=subprocess.PIPE)
-    command = [sys.executable, "-c", script, f"pcm:{RATE}"]
-    output = subprocess.run(command, stdin=decoder.stdout, capture_output=True, check=True).stdout
-    decoder.stdout.close()
-    decoder.wait()
-    one = len(wav_bytes(tone(1).tobytes(), RATE, 1))
-    assert len(output) == 3 * one
-    assert output[one:].startswith(wav_bytes(tone(3)[RATE : 2 * RATE].tobytes(), RATE, 1))

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import uvicorn
+from service_process import wait_until
 
 from daco.monitoring.service.connections import Connections, limited_protocol
 
@@ -75,16 +76,8 @@ class Running:
         return None
 
 
-def wait_until(condition, seconds=20):
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
-@pytest.mark.parametrize("asking", ["127.0.0.2", "127.0.0.1"])
-def test_half_open_connections_of_one_address_leave_requests_unharmed(asking):
-    """Of another address, and even of the same; the half-open ones are opened again and again."""
+def test_half_open_connections_leave_requests_of_the_same_address_unharmed():
+    """They are opened again and again; `test_service_security` asks from another address."""
     stop, opened = threading.Event(), []
 
     def attack():
@@ -106,7 +99,7 @@ def test_half_open_connections_of_one_address_leave_requests_unharmed(asking):
         attacker.start()
         try:
             wait_until(lambda: len(opened) >= HALF_OPEN, 60)
-            answers = [running.ask(asking) for _ in range(200)]
+            answers = [running.ask() for _ in range(200)]
         finally:
             stop.set()
             attacker.join(20)

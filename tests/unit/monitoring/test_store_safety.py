@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 import stores
 from postgres import new_database
-from sqlalchemy import text
+from service_process import wait_until
+from sqlalchemy import create_engine, text
 from stores import KIM, START, add, new_clip, opened, rows
 
 from daco.errors import InputError
@@ -117,7 +118,7 @@ from stores import new_clip, opened
 store = opened(sys.argv[1], rule="every", receivers=("mail",))
 for batch in range(1000):
     name = {"name": f"{sys.argv[2]}-{batch}"}
-    whose = [f"{sys.argv[2]}-{batch}-{i}" for i in range(50)]
+    whose = [f"{sys.argv[2]}-{batch}-{i}" for i in range(20)]
     clips = [new_clip(True, each, source_key="k", verdict=name) for each in whose]
     store.add_many(clips)
     print(batch, flush=True)
@@ -126,16 +127,14 @@ for batch in range(1000):
 
 def test_a_kill_in_the_middle_of_a_batch_leaves_all_of_it_or_nothing(url):
     opened(url).close()
-    moments = random.Random(0)
-    for kill in range(4):
+    for kill in range(3):
         with start(BATCHES, url, kill) as writer:
             for _ in range(1 + kill):
                 assert writer.stdout.readline()
-            time.sleep(moments.uniform(0, 0.1))  # into the next batch
-            writer.kill()
+            writer.kill()  # in the next batch
     counts = Counter(clip["name"] for clip in rows(url, "daco_clips"))
-    assert len(counts) >= 10  # those that were answered, at least
-    assert set(counts.values()) == {50}
+    assert len(counts) >= 6  # those that were answered, at least
+    assert set(counts.values()) == {20}
     stored = counts.total()
     assert sum(row["clips"] for row in rows(url, "daco_machines")) == stored
     assert sum(row["clips"] for row in rows(url, "daco_trends") if row["period"] == "day") == stored
@@ -242,29 +241,22 @@ def test_keys_of_uploads_are_forgotten_with_their_clips_and_files_stay_known(url
 
 def test_a_clock_that_jumped_removes_nothing(url):
     with opened(url, receivers=()) as store:
-        many = [new_clip(at=START + row * DAY / 200) for row in range(1100)]
-        store.add_many(many)
+        store.add_many([new_clip(machine="fan", at=START + row * DAY) for row in range(5)])
+        store.add_many([new_clip(at=START + row * DAY / 200) for row in range(1100)])
         for now in (START + 4000 * DAY, START - 4000 * DAY):
             removal = prune(store.database, lambda machine: 30 * DAY, now=now)
             assert removal.clips == 0
-        (problem,) = prune(store.database, lambda machine: 2 * DAY, now=START + 8 * DAY).problems
-        assert "1,100 recordings of press would be removed at once" in problem
+            assert any("the clock may be wrong" in each for each in removal.problems) == (
+                now > START
+            )
+        removal = prune(store.database, lambda machine: 2 * DAY, now=START + 8 * DAY)
+        assert "1,100 recordings of press would be removed at once" in removal.problems[0]
+        assert removal.clips == 5  # of the fan: the plant runs, and these are few
         add(store, at=START + 400 * DAY)  # received while the clock was wrong
         (problem,) = prune(store.database, lambda machine: 5 * DAY, now=START + 6 * DAY).problems
         assert "from the future" in problem
         removal = prune(store.database, lambda machine: DAY, now=START + 500 * DAY, force=True)
         assert (removal.clips, removal.problems) == (1101, ())
-
-
-def test_a_clock_that_is_ahead_empties_no_small_history_either(url):
-    with opened(url, receivers=()) as store:
-        store.add_many([new_clip(at=START + row * DAY) for row in range(20)])
-        removal = prune(store.database, lambda machine: 30 * DAY, now=START + 3650 * DAY)
-        assert removal.clips == 0
-        assert "the clock may be wrong" in removal.problems[0]
-        add(store, machine="fan", at=START + 60 * DAY)  # the plant runs, the press does not
-        removal = prune(store.database, lambda machine: 30 * DAY, now=START + 60 * DAY)
-        assert (removal.clips, removal.problems) == (20, ())
 
 
 def test_a_backup_of_a_database_in_use_can_be_restored(tmp_path):
@@ -346,18 +338,10 @@ def test_another_version_and_a_table_of_somebody_else_are_left_alone(url):
             connection.execute(text("UPDATE daco_schema SET value = 99 WHERE name = 'version'"))
     with pytest.raises(StoreError, match=r"version 99; this daco uses version 3\. Choose another"):
         Store.open(url)
-    assert len(rows_without_opening(url)) == 1
-
-
-def rows_without_opening(url):
-    """The clips of a database that cannot be opened as a store."""
-    from sqlalchemy import create_engine
-
     engine = create_engine(url)
     with engine.connect() as connection:
-        found = connection.execute(text("SELECT id FROM daco_clips")).all()
+        assert connection.execute(text("SELECT count(*) FROM daco_clips")).scalar_one() == 1
     engine.dispose()
-    return found
 
 
 @pytest.mark.parametrize(
@@ -397,8 +381,6 @@ def test_a_lost_connection_is_replaced():
         with store.database.reading() as connection:
             backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         os.kill(backend, signal.SIGTERM)
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{backend}").exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: not Path(f"/proc/{backend}").exists(), 30)
         assert not add(store, source_key="b").known
         assert add(store, source_key="a").known

@@ -16,11 +16,10 @@ from pydantic import ValidationError
 from receiver import receiving
 
 from daco.errors import InputError
-from daco.monitoring.config import NotifyConfig
 from daco.monitoring.notify.messages import Message
-from daco.monitoring.notify.receiver import NotDeliveredError, RefusedError
-from daco.monitoring.notify.webhook import Webhook
+from daco.monitoring.notify.receiver import NotDeliveredError, RefusedError, Webhook
 from daco.monitoring.store import Delivery
+from daco.monitoring.tables import NotifyConfig
 
 DELIVERY = Delivery(1, "key-1", "webhook", "clip.scored", {"type": "ü"}, datetime.now(UTC), 1)
 WORDS = Message("title", "text")

@@ -13,9 +13,14 @@ from typing import NamedTuple
 from daco.monitoring.config import PlantConfig
 from daco.monitoring.notify.holding import DROP, Holding
 from daco.monitoring.notify.messages import TEST, Message, compose, trial_message, urgent_message
-from daco.monitoring.notify.receiver import NotDeliveredError, Receiver, RefusedError
-from daco.monitoring.notify.urls import AppriseUrl, receiver_name
-from daco.monitoring.notify.webhook import Webhook
+from daco.monitoring.notify.receiver import (
+    AppriseUrl,
+    NotDeliveredError,
+    Receiver,
+    RefusedError,
+    Webhook,
+    receiver_name,
+)
 from daco.monitoring.status import MachineStatus
 from daco.monitoring.store import Store
 from daco.monitoring.store.outbox import (
@@ -240,7 +245,11 @@ class _Courier(threading.Thread):
             self.state_problem = f"{self.receiver.label} does not show the states ({error})."
 
     def _deliver_one(self) -> float:
-        """Seconds to rest after one attempt."""
+        """Seconds to rest after one attempt.
+
+        The message leaves the outbox last: whoever sees that nothing waits (`Notifier.finish`)
+        also sees what its delivery says of the receiver.
+        """
         outbox, delivery = self.store.outbox, self.store.outbox.take(self.receiver.name, _HOLD)
         if delivery is None:
             return _IDLE
@@ -260,20 +269,20 @@ class _Courier(threading.Thread):
         try:
             self.receiver.send(delivery, compose(delivery, self.notifier.config))
         except RefusedError as error:
-            outbox.refuse(delivery, str(error))
             self._unsent.discard(number)
             self._report(f"refuses messages ({error}); daco sets them aside")
             if delivery.kind in (ALARM_OPENED, ALARM_CLEARED):
                 self._alarm(self.problem)
+            outbox.refuse(delivery, str(error))
             return 0.0
         except NotDeliveredError as error:
             return self._failed(delivery, error)
         except Exception as error:  # no message may end the delivery of others
             log.exception("A message could not be made.")
             return self._failed(delivery, NotDeliveredError(type(error).__name__))
-        outbox.discard(delivery.id)
         self._holding.sent(delivery, now)
         self._succeeded(delivery)
+        outbox.discard(delivery.id)
         return 0.0
 
     def _failed(self, delivery: Delivery, error: NotDeliveredError) -> float:

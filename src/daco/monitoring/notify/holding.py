@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from daco.monitoring.config import NotifyConfig
 from daco.monitoring.store.outbox import ALARM_CLEARED, ALARM_OPENED, Delivery
+from daco.monitoring.tables import NotifyConfig
 
 DROP = "drop"
 

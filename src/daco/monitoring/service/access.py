@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 from fastapi import HTTPException
 from starlette.requests import HTTPConnection
 
-from daco.monitoring.config import Role, Token
 from daco.monitoring.store import Person
+from daco.monitoring.tables import Role, Token
 
 COOKIE = "daco_session"
 SESSION_SECONDS = 12 * 3600

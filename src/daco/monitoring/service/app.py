@@ -14,13 +14,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from daco.errors import InputError
-from daco.monitoring.config import ServiceConfig
 from daco.monitoring.engine import Plant
 from daco.monitoring.service import operation, report, revisions, routes, scoring
 from daco.monitoring.service.access import Access
 from daco.monitoring.service.connections import IDLE_SECONDS, Connections, limited_protocol
 from daco.monitoring.service.context import FAILURES, Service, answer_failure, answer_invalid
 from daco.monitoring.service.guard import Guard
+from daco.monitoring.tables import ServiceConfig
 from daco.version import __version__
 
 SHUTDOWN_SECONDS = 30

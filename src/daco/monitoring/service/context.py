@@ -19,7 +19,6 @@ from fastapi.responses import JSONResponse
 
 from daco.audio.formats import DEFAULT_LIMITS
 from daco.errors import InputError
-from daco.monitoring.config import MachineConfig, Role
 from daco.monitoring.engine import NoModelError, Plant
 from daco.monitoring.judge import JudgeTimeoutError, UnusableRecordingError, WorkerLostError
 from daco.monitoring.metrics import Metrics
@@ -31,6 +30,7 @@ from daco.monitoring.service.schemas import Detail
 from daco.monitoring.service.shares import Admission, Turns
 from daco.monitoring.service.sounds import picture
 from daco.monitoring.store import BusyError, MissingRowError, Person, Store, StoreError
+from daco.monitoring.tables import MachineConfig, Role
 
 LARGEST_ID = 2**63 - 1
 

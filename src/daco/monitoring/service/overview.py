@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 from daco.detector.ranges import OFF
@@ -18,7 +17,6 @@ from daco.detector.verdict import Verdict
 from daco.errors import InputError
 from daco.monitoring.adaptation import JUDGED, Adaptation, for_model
 from daco.monitoring.alarms import SHELVED
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.drift import WINDOW, Drift, drift_of_clips
 from daco.monitoring.engine import Plant
 from daco.monitoring.evidence_limits import clips_between
@@ -30,6 +28,7 @@ from daco.monitoring.service import schemas
 from daco.monitoring.status import MachineStatus
 from daco.monitoring.store import MachineSummary, Recording, StoredClip
 from daco.monitoring.store.reading import LARGEST_PAGE
+from daco.monitoring.tables import MachineConfig
 
 LIMIT = 1.0
 """Of the oddness, always."""
@@ -163,7 +162,7 @@ class Overview:
     ) -> schemas.Machine:
         name = machine.id
         of_model: dict[str, Any] = {}
-        summary = stored.summaries.get(name) or MachineSummary(name, 0, 0, 0, None, None, None)
+        summary = stored.summaries.get(name) or MachineSummary(name)
         model = self._plant.models.get(name)
         drift, correlation = self._recent(machine, model, summary)
         clips, anomalous = stored.day.get(name, (0, 0))
@@ -193,7 +192,7 @@ class Overview:
             out_of_service_by=summary.out_of_service_by,
             problems=list(status.problems),
             expectation=self._expectation(machine, model, clips, correlation),
-            drift=None if drift is None else schemas.Drift.model_validate(drift),
+            drift=drift,
             adaptation=self._adaptation(machine, model, stored.learned.get(name)),
             **of_model,
         )
@@ -210,12 +209,11 @@ class Overview:
         info, limit = model.info, limits.of(machine.id)
         if limit is not None:
             between = clips_between(rule, a_day)
-            sentences = _expect(limit, info.false_alarm_rate, a_day, None, between, 0.0)
+            found = expect(limit, info.false_alarm_rate, a_day, clips_between=between)
         else:
-            references = len(info.reference.scores)
-            counts, rate = (rule.k, rule.n), info.false_alarm_rate
-            sentences = _expect(counts, rate, round(a_day), references, None, correlation)
-        return [*sentences, *filter(None, [limits.sentence(machine.id)])]
+            known = {"references": len(info.reference.scores), "correlation": correlation}
+            found = expect((rule.k, rule.n), info.false_alarm_rate, round(a_day), **known)
+        return [*found.sentences, *filter(None, [limits.sentence(machine.id)])]
 
     def _adaptation(
         self, machine: MachineConfig, model: ModelInUse | None, learned: Adaptation | None
@@ -267,22 +265,3 @@ def _source(machine: MachineConfig) -> str:
     if machine.stream is not None:
         return "a live stream"
     return "a microphone" if machine.microphone is not None else "the network"
-
-
-@lru_cache(1000)
-def _expect(
-    rule: tuple[int, int] | float,
-    rate: float,
-    a_day: float,
-    references: int | None,
-    between: float | None,
-    correlation: float,
-) -> tuple[str, ...]:
-    return expect(
-        rule,
-        rate,
-        a_day,
-        references=references,
-        clips_between=between,
-        correlation=correlation,
-    ).sentences

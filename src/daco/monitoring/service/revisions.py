@@ -10,7 +10,7 @@ from fastapi import APIRouter
 
 from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
 from daco.files.atomic import replace_file
-from daco.monitoring.config import MachineConfig
+from daco.monitoring import worker
 from daco.monitoring.revising import undo
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import (
@@ -20,6 +20,7 @@ from daco.monitoring.service.context import (
     TheService,
     failures,
 )
+from daco.monitoring.tables import MachineConfig
 
 router = APIRouter(responses=failures(400, 401, 403, 404, 408, 409, 413, 421, 422, 429, 503, 504))
 
@@ -52,7 +53,9 @@ def _revise(service: Service, machine: MachineConfig, body: schemas.Revision) ->
             raise InputError("Choose at least one recording")
         try:
             model = service.model(machine)
-            file, done = service.plant.judge.revise(model, body.action, names, paths)
+            file, done = service.plant.judge.load(
+                worker.revise, model.file_sha256, model.file, body.action, names, paths
+            )
             replace_file(machine.model, file)
         except (DataError, ModelError, NotEnoughClipsError) as error:
             raise InputError(str(error)) from None

@@ -12,6 +12,7 @@ from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse
 
 from daco.errors import AudioError
+from daco.monitoring import worker
 from daco.monitoring.notify import send_test
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import (
@@ -156,12 +157,6 @@ def out_of_service(
     return schemas.OneMachine(machine=shown)
 
 
-@router.get("/v1/machines/{machine}/notes", response_model=schemas.Notes)
-def list_notes(service: TheService, machine: TheMachine, _: Viewer) -> Any:
-    """What people wrote about a machine, the newest first."""
-    return {"notes": service.store.notes(machine.id)}
-
-
 @router.post("/v1/machines/{machine}/notes", response_model=Note)
 def add_note(service: TheService, machine: TheMachine, who: Operator, body: schemas.NewNote) -> Any:
     """Write a note about a machine at a time, such as 'bearing changed'."""
@@ -181,7 +176,7 @@ async def list_normals(
     `row` is that of `/normals/{index}`; `p_value` the share of the condition's recordings that
     score as high; `warning` says what is suspicious. `daco update --remove` removes one.
     """
-    rows = await service.judge(service.plant.judge.normals, service.model(machine))
+    rows = await service.judge(service.plant.judge.ask, service.model(machine), worker.normals)
     end = offset + limit
     following = end if end < len(rows) else None
     return {"normals": rows[offset:end], "total": len(rows), "next": following}

@@ -9,9 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from daco.detector.gate import NormalRow
 from daco.monitoring.adaptation import FEWEST, MOST, Answer
-from daco.monitoring.config import Role
+from daco.monitoring.drift import Drift
 from daco.monitoring.store import StoredAlarm
 from daco.monitoring.store.records import AuditEntry, Note, TrendPoint
+from daco.monitoring.tables import Role
 
 _TEXT = r"^[^\x00]*$"  # databases store no NUL
 Comment = Annotated[str, Field(max_length=4000, pattern=_TEXT, examples=["Loose belt, tightened."])]
@@ -116,15 +117,6 @@ class Adaptation(_Shape):
     left: int = Field(description="Recordings that are still to be taken as healthy.")
 
 
-class Drift(_Shape):
-    """Whether the alarm limit still fits the recent recordings, and what to do if not."""
-
-    stale: bool
-    sentence: str
-    caution: str
-    remedy: str
-
-
 class Machine(_Shape):
     """A machine at a glance.
 
@@ -186,12 +178,6 @@ class Trend(_Shape):
     """Oddness by hour or day, and the notes of that time."""
 
     points: list[TrendPoint]
-    notes: list[Note]
-
-
-class Notes(_Shape):
-    """Notes about a machine."""
-
     notes: list[Note]
 
 

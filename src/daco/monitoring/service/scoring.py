@@ -69,7 +69,8 @@ async def score_recording(
     however often it is sent; the same key with another recording is answered with 409.
     """
     _check_type(request)
-    size = _declared_size(request)
+    declared = request.headers.get("content-length", "")
+    size = int(declared[:20]) if declared.isascii() and declared.isdigit() else None
     is_long = size is None or size > LONG
     client = Client(person.name, client_address(request), is_long)
     try:
@@ -108,11 +109,6 @@ def _check_type(request: Request) -> None:
             "Send one recording as audio/wav, audio/flac or application/octet-stream; curl: "
             '-H "Content-Type: audio/wav".',
         )
-
-
-def _declared_size(request: Request) -> int | None:
-    declared = request.headers.get("content-length", "")
-    return int(declared[:20]) if declared.isascii() and declared.isdigit() else None
 
 
 async def _read_body(

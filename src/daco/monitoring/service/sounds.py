@@ -16,8 +16,8 @@ from daco.audio.decode import read_audio
 from daco.audio.formats import DEFAULT_LIMITS, FORMATS, AudioLimits
 from daco.errors import AudioError
 from daco.files.hashing import sha256_of_file
-from daco.monitoring.config import MachineConfig
 from daco.monitoring.models import ModelInUse
+from daco.monitoring.tables import MachineConfig
 
 MEDIA_TYPES = {
     ".wav": "audio/wav",

@@ -206,12 +206,12 @@ class MachineSummary:
     """Counts of the clips of a machine since the first one, pruned or not, and its last clip."""
 
     machine: str
-    clips: int
-    anomalous: int
-    open_alarms: int
-    out_of_service_since: datetime | None
-    out_of_service_by: str | None
-    last: StoredClip | None
+    clips: int = 0
+    anomalous: int = 0
+    open_alarms: int = 0
+    out_of_service_since: datetime | None = None
+    out_of_service_by: str | None = None
+    last: StoredClip | None = None
     changed: int = 0
     evidence: float = 0.0  #: of a fault, where the alarm rule adds up
 

@@ -6,7 +6,7 @@ What belongs to alarms that have not cleared or that nobody has acknowledged is 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ FEWEST = 1000
 """Clips of a machine up to which any share may be removed at once."""
 
 _HAS_CLIP = exists().where(clips.c.id == sources.c.clip_id)
-_STEP = 5_000  # rows removed in one transaction, so that other writers wait for milliseconds only
+_STEP = 5_000  # rows removed in one transaction
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ def prune(
             continue
         n_alarms += _remove_alarms(database, number, oldest)
         n_clips += _remove_clips(database, number, oldest)
-        _remove_keys(database, number, oldest)
+        # Keys of uploads go with their clips; those of files stay, which have a stamp.
+        own = sources.c.machine_id == number, sources.c.stamp.is_(None)
+        _forget(database, *own, sources.c.seen_at < oldest)
     if not problems:
         _remove_the_rest(database, now - max((keep(name) for _, name in rows), default=JUMP), now)
     return Removal(n_clips, n_alarms, tuple(problems))
@@ -123,30 +125,13 @@ def _remove_alarms(database: Database, machine: int, oldest: datetime) -> int:
 
 
 def _remove_clips(database: Database, machine: int, oldest: datetime) -> int:
-    own = select(clips.c.id).where(clips.c.machine_id == machine, clips.c.received_at < oldest)
-    removed, last, size = 0, 0, _STEP
-    while size == _STEP:
+    removed, old = 0, (clips.c.machine_id == machine, clips.c.received_at < oldest)
+    for numbers in _pages(database, clips.c.id, *old):
         with database.writing() as connection:
-            step = own.where(clips.c.id > last).order_by(clips.c.id).limit(_STEP)
-            numbers = list(connection.scalars(step))
             kept = _evidence(connection, alarms.c.machine_id == machine)
             for some in chunks([each for each in numbers if each not in kept]):
                 removed += connection.execute(delete(clips).where(clips.c.id.in_(some))).rowcount
-        size, last = len(numbers), numbers[-1] if numbers else last
     return removed
-
-
-def _remove_keys(database: Database, machine: int, oldest: datetime) -> None:
-    """Forget the keys of uploads whose clips were removed; those of files have a stamp."""
-    gone = sources.c.machine_id == machine, sources.c.stamp.is_(None), sources.c.seen_at < oldest
-    old = select(sources.c.source_key).where(*gone, ~_HAS_CLIP).limit(_STEP)
-    size = _STEP
-    while size == _STEP:
-        with database.writing() as connection:
-            keys = list(connection.scalars(old))
-            for some in chunks(keys):
-                connection.execute(delete(sources).where(*gone, sources.c.source_key.in_(some)))
-        size = len(keys)
 
 
 def _remove_the_rest(database: Database, oldest: datetime, now: datetime) -> None:
@@ -165,23 +150,34 @@ def forget_sources(
     `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
     still exists must stay known, or it would be judged again.
     """
-    unused = (
-        sources.c.machine_id == id_of(machine),
-        func.substr(sources.c.source_key, 1, len(prefix)) == prefix,
-        ~_HAS_CLIP,
-    )
-    forgotten, last, size = 0, "", _STEP
-    while size == _STEP:
-        step = select(sources.c.source_key).where(*unused, sources.c.source_key > last)
-        with database.reading() as connection:
-            keys = list(connection.scalars(step.order_by(sources.c.source_key).limit(_STEP)))
+    key = sources.c.source_key
+    own = sources.c.machine_id == id_of(machine), func.substr(key, 1, len(prefix)) == prefix
+    return _forget(database, *own, is_gone=is_gone)
+
+
+def _forget(
+    database: Database, *where: Any, is_gone: Callable[[str], bool] = lambda key: True
+) -> int:
+    """Forget the sources of a query that have no clip."""
+    forgotten, unused = 0, (*where, ~_HAS_CLIP)
+    for keys in _pages(database, sources.c.source_key, *unused):
         for some in chunks([key for key in keys if is_gone(key)]):
-            named = sources.c.source_key.in_(some)
             with database.writing() as connection:
                 # Only sources still without a clip: another process may have stored one.
-                forgotten += connection.execute(delete(sources).where(*unused, named)).rowcount
-        size, last = len(keys), keys[-1] if keys else last
+                gone = delete(sources).where(*unused, sources.c.source_key.in_(some))
+                forgotten += connection.execute(gone).rowcount
     return forgotten
+
+
+def _pages(database: Database, column: Any, *where: Any) -> Iterator[list[Any]]:
+    """The values of a column that grows, in steps: other writers wait for milliseconds only."""
+    query = page = select(column).where(*where).order_by(column).limit(_STEP)
+    values = [None] * _STEP
+    while len(values) == _STEP:
+        with database.reading() as connection:
+            values = list(connection.scalars(page))
+        yield values
+        page = query.where(column > values[-1]) if values else query
 
 
 def _evidence(connection: Connection, *where: Any) -> set[int]:
