@@ -30,8 +30,8 @@ GRID = ["raw-k1", PAPER_CONFIG, "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
 READS_DEV = (Rule.GUARDED, Rule.PAPER, Rule.DEV)
 study = partial(daco.study, grid=GRID, n_splits=3, workers=1)
 SEEDS = st.integers(0, 10**6)
-FEW = settings(max_examples=4, phases=[Phase.generate])  # a seed has no simpler one
-SOME = settings(max_examples=5, phases=[Phase.generate])
+FEW = settings(max_examples=2, phases=[Phase.generate])  # a seed has no simpler one
+SOME = settings(max_examples=2, phases=[Phase.generate])
 RANDOM = random_study()
 
 
