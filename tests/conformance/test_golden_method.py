@@ -33,11 +33,8 @@ def machine64(name):
     return golden_machine(name, np.float64)
 
 
-def test_grid_has_the_published_names_in_order(machine):
-    assert [config.name for config in daco.paper_grid()] == machine.names
-
-
 def test_scores_and_metrics(machine):
+    assert [config.name for config in daco.paper_grid()] == machine.names
     scores = machine.bank.score(machine.X_test, machine.names)
     error = scaled_error(scores.T, machine["scores"], machine.names)
     assert error.max() < machine.score_tolerance
@@ -114,13 +111,3 @@ def test_other_scorers(machine64):
         np.testing.assert_allclose(mixture, machine["gmm"], rtol=1e-6)
     nearest = machine.bank.score(machine.X_test, "raw-k1")[:, 0]
     np.testing.assert_allclose(nearest, machine.golden["knn1_sklearn"], atol=1e-6)
-
-
-def test_blockwise_distances_change_nothing(machine, monkeypatch):
-    """A bank over its memory budget gives the golden criterion as well."""
-    monkeypatch.setattr("daco.method.distances._BLOCK_BYTES", 37 * 8 * len(machine.X))
-    monkeypatch.setattr("daco.method.bank.MEMORY_BUDGET", 0)
-    bank = daco.NormalBank(machine.X, machine.domains)
-    got = bank.score(machine.X_test, machine.names).T
-    assert scaled_error(got, machine["scores"], machine.names).max() < machine.score_tolerance
-    machine.assert_same_splits(bank.exact_balance(machine.names, 10))

@@ -69,16 +69,6 @@ def test_scorers_give_the_reported_figures(machine, embeddings):
     assert found == pytest.approx(reported, abs=0.05 + 1e-9)
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-def test_the_mean_over_16_neighbours_does_not_collapse_where_the_sum_does(machine):
-    summed, mean, nearest = (
-        100 * harmonic_mean(metrics_of(machine, "mn04", name, np.float32))
-        for name in (DEGENERATE, "ldn-mean-K16", "raw-k1")
-    )
-    assert mean > nearest + 5
-    assert mean > summed + 1
-
-
 # Studies
 
 
@@ -94,7 +84,7 @@ def test_the_blend_gives_the_reported_figure_over_both_machines(views, omega):
 def result():
     """Fan as development machine, bearing as evaluation machine."""
     tables = real_table("fan"), real_table("bearing")
-    return daco.study(*tables, n_splits=10, baselines=True, workers=1)
+    return daco.study(*tables, n_splits=10, workers=1)
 
 
 @pytest.mark.parametrize(("machine", "part"), [("fan", "dev"), ("bearing", "eval")])
@@ -125,16 +115,6 @@ def test_a_study_gives_the_expected_values_of_the_papers_grid(result, machine, p
     tolerance = SPREAD * scaled_error(got.to_numpy(), exact, GRID).max()
     assert tolerance < 0.02
     assert scaled_error(got.to_numpy(), want["scores"], GRID).max() < tolerance
-
-
-def test_known_results_of_the_two_machines(result):
-    """Reported with one decimal."""
-    scores = result.grid().set_index("configuration")[["dev_score", "eval_score"]]
-    assert scores.loc["raw-k1"].tolist() == pytest.approx([61.3, 57.0], abs=0.05)
-    assert scores.loc[DEFAULT, "dev_score"] == pytest.approx(70.5, abs=0.05)
-    assert scores.loc["ldn-diff-K1", "eval_score"] == pytest.approx(61.8, abs=0.05)
-    others = result.metrics(["sel-maha", "gmm2", "conf-oracle-m30-k1", "blend"])
-    assert others[list(QUANTITIES)].notna().all(axis=None)
 
 
 # The label-free veto

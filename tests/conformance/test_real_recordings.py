@@ -74,27 +74,27 @@ def mn04():
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_mn04_embeddings_and_readouts_of_every_clip(machine):
+def test_mn04_embeddings_and_readouts_of_every_third_clip(machine):
     from scipy.signal import resample_poly
 
     net, names = mn04(), ["mean", "band", "max", "rdp", "mod"]
     assert net.weights_sha256 == daco.backbones.weights.SOURCES["mn04"].sha256
     assert (net.sample_rate, net.default_readout) == (32000, "mean")
     waves, reference = recordings(machine, "mn04")
-    waves = resample_poly(waves, 2, 1, axis=1).astype(np.float32)
-    batches = [net.embed_many(waves[i : i + 10], names) for i in range(0, 70, 10)]
+    waves = resample_poly(waves[::3], 2, 1, axis=1).astype(np.float32)
+    batches = [net.embed_many(waves[i : i + 12], names) for i in (0, 12)]
     found = {name: np.concatenate([batch[name] for batch in batches]) for name in names}
     # Measured: 1.1e-5; embeddings have a root mean square of 0.24.
-    assert_allclose(found["mean"], reference["embedding"], atol=1e-4)
-    bands = found["band"].reshape(70, 4, 384)
+    assert_allclose(found["mean"], reference["embedding"][::3], atol=1e-4)
+    bands = found["band"].reshape(24, 4, 384)
     assert_allclose(bands.mean(1), found["mean"], atol=1e-6)
     # Stored as float16: 11 bits. Measured beside them: 1.1e-5.
     _, reference = recordings(machine, "mn04_band")
-    assert_allclose(bands, reference["band"], rtol=2**-11, atol=5e-5)
+    assert_allclose(bands, reference["band"][::3], rtol=2**-11, atol=5e-5)
     frames = net.grid(waves[:1])[0].astype(np.float64)
     assert frames.shape == (32, 4, 384)
     for name, expected in (("max", textbook.largest(frames)), ("rdp", textbook.rdp(frames, 4))):
-        # The clip came in a batch of ten, whose convolutions round differently: up to 1e-5.
+        # The clip came in a batch of twelve, whose convolutions round differently: up to 1e-5.
         assert_allclose(found[name][0], np.ravel(expected), rtol=1e-4, atol=3e-5)
     modulation = textbook.modulation(frames[..., :5], net.frame_rate).reshape(2, 1, 5)
     assert_allclose(found["mod"][0].reshape(2, 1, 384)[..., :5], modulation, atol=1e-3)

@@ -111,7 +111,7 @@ def different(grid, got, expected, tolerance=1e-9):
     return [config.name for config, each in zip(grid, wrong, strict=True) if each]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases())
 def test_distances(case):
     found = case.distances()
@@ -136,7 +136,7 @@ def score_with_ties(config, d_bank, d, codes, true_codes=None):
     return paper.calibrated_scores(kind, m, loo, scores, codes, weights, signed=False)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(cases(), st.integers(0, 2**16))
 def test_scores_with_ties(case, seed):
     grid = case.fitting([*PAPER, *ORACLE, *MEANS], len(case.codes))
@@ -147,7 +147,7 @@ def test_scores_with_ties(case, seed):
     assert not different(grid, got.T, expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(cases(ties=False))
 def test_scores(case):
     grid = case.fitting(EVERY, len(case.codes))
@@ -156,7 +156,7 @@ def test_scores(case):
     assert not different(grid, got.T, [paper.score(c, d_bank, d, case.codes) for c in grid])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases())
 def test_leave_one_out_with_ties(case):
     grid = case.fitting([*PAPER, *ORACLE, *MEANS], len(case.codes))
@@ -166,7 +166,7 @@ def test_leave_one_out_with_ties(case):
     assert not different(grid, case.bank().leave_one_out(grid).T, expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases(ties=False))
 def test_leave_one_out(case):
     grid = case.fitting(EVERY, len(case.codes))
@@ -176,7 +176,7 @@ def test_leave_one_out(case):
     assert not different(grid, case.bank().leave_one_out(grid).T, expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(cases(), st.integers(1, 3), st.integers(0, 99))
 def test_criterion_of_every_split_with_ties(case, n_splits, seed):
     """Of base scores: rounding can break a tie of two calibrated scores."""
@@ -184,7 +184,7 @@ def test_criterion_of_every_split_with_ties(case, n_splits, seed):
     assert_same_criterion(case, grid, n_splits, seed)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(cases(ties=False), st.integers(1, 3), st.integers(0, 99))
 def test_criterion_of_every_split(case, n_splits, seed):
     assert_same_criterion(case, EVERY, n_splits, seed)
@@ -233,7 +233,7 @@ def hidden_clips(d, codes, clip, siblings, sessions):
     return mates[: min(siblings, (len(mates) + 1) // 3)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(cases(ties=False), st.sampled_from([0, 1, 4, 30]), st.integers(0, 99))
 def test_normals_as_if_they_were_new(case, siblings, seed):
     """Sessions have three clips; those of a third of them are not known."""
@@ -256,7 +256,7 @@ def test_normals_as_if_they_were_new(case, siblings, seed):
         assert_array_equal(got.hidden, (np.isinf(d).sum(axis=2) - 1).max(axis=0))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(cases(ties=False))
 def test_blocks_change_nothing(case):
     """Distances of five clips at a time, lists that are too short, one split at a time.
@@ -285,7 +285,7 @@ def test_blocks_change_nothing(case):
         assert_array_equal(splits, kept.exact_balance(grid, 3).splits)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases(), st.integers(0, 2**16), st.integers(-8, 8))
 def test_the_scale_of_a_clip_does_not_matter(case, seed, power):
     grid = case.fitting(EVERY, len(case.codes))
@@ -297,7 +297,7 @@ def test_the_scale_of_a_clip_does_not_matter(case, seed, power):
     assert_array_equal(got, case.bank().score(named(case.clips), grid))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(cases(ties=False), st.integers(0, 2**16), st.permutations(["old", "new", "spare"]))
 def test_neither_the_order_of_clips_nor_names_of_domains_matter(case, seed, names):
     grid, clips = case.fitting(EVERY, len(case.codes)), named(case.clips)

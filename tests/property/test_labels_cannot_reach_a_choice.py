@@ -5,7 +5,6 @@ All that chooses is run twice, and labels, domains and vectors of test clips are
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from functools import partial
 
@@ -20,9 +19,7 @@ from synthetic_machines import small_table
 import daco
 from daco.detector.search import LabelFreeSearch
 from daco.experiments import choice
-from daco.experiments.choice import label_free_veto
 from daco.experiments.select import select_label_free
-from daco.method import criterion, selection, viability
 from daco.method.config import PAPER_CONFIG
 from daco.method.selection import Rule
 
@@ -30,8 +27,8 @@ GRID = ["raw-k1", PAPER_CONFIG, "ldn-ratio-K1", "ratio-soft-k1", "ldn-diff-K16"]
 READS_DEV = (Rule.GUARDED, Rule.PAPER, Rule.DEV)
 study = partial(daco.study, grid=GRID, n_splits=3, workers=1)
 SEEDS = st.integers(0, 10**6)
-FEW = settings(max_examples=4, phases=[Phase.generate])  # a seed has no simpler one
-SOME = settings(max_examples=5, phases=[Phase.generate])
+FEW = settings(max_examples=2, phases=[Phase.generate])  # a seed has no simpler one
+SOME = settings(max_examples=2, phases=[Phase.generate])
 RANDOM = random_study()
 
 
@@ -83,24 +80,6 @@ def test_a_choice_reads_no_evaluation_column():
         assert choice.pick(Columns(grid), rule).config in RANDOM_GRID
     assert "configuration" in read
     assert not any("eval" in name for name in read)
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        selection.choose,
-        selection.choose_config,
-        viability.viability_veto,
-        viability.pseudo_scores,
-        viability.moved_normals,
-        criterion.held_out_halves,
-        label_free_veto,
-        choice.pick,
-    ],
-)
-def test_no_argument_could_carry_a_label(function):
-    parameters = " ".join(inspect.signature(function).parameters)
-    assert not any(word in parameters for word in ("label", "truth", "eval", "test", "y_"))
 
 
 # From vectors to a choice

@@ -1,4 +1,4 @@
-"""2,000 random machines against the protocol's definition, word for word and in exact fractions."""
+"""700 random machines against the protocol's definition, word for word and in exact fractions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from daco.evaluation.metrics import EPSILON, machine_metrics, official_score
 
-TRIALS = 2000
+TRIALS = 700
 MAX_FPR = Fraction(1, 10)
 
 
@@ -122,5 +122,5 @@ def test_the_trials_hold_what_they_are_for(trials):
     """Extremes, chance, and values between: a generator of easy cases would prove nothing."""
     found = {float(exact["auc_source"]) for exact, _ in trials}
     assert {0.0, 0.5, 1.0} <= found
-    assert len(found) > 500
+    assert len(found) > 200
     assert {float(exact["pauc"]) for exact, _ in trials} >= {0.5, 1.0, 9 / 19}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from daco.audio.quality import Quality, length_reasons
+from daco.audio.quality import length_reasons
 from daco.backbones.levels import CENTRES
 from daco.data.views import Views
 from daco.detector.model import MachineModel
@@ -25,7 +25,7 @@ from daco.method.config import RAW_CONFIG, ScoreConfig
 from daco.method.distances import cosine_distances, equal_views, unit_rows
 from daco.method.viability import moved_normals
 from daco.text import name_list, quantity
-from daco.validation import Float64s, Floats, encode_domains
+from daco.validation import Float64s, Floats, Indices
 
 FAR = 2.5
 """How many times farther than usual the second nearest normal of a clip unlike the others is.
@@ -51,8 +51,11 @@ _LEAST = 1e-2  # times, for copies
 _SAMPLE = 512  # normals of a domain whose distances from each other are looked at
 _BLOCK = 1024
 _LISTED = 10
+_BANDS = slice(1, 1 + len(CENTRES))  # of the sound levels
 _STRENGTHS = (4.0, 16.0, 64.0)  # distances of faults, in usual distances between neighbours
 _THAN_USUAL = "times farther from the others than they are from each other"
+
+Distances = Callable[[Floats, Floats], Floats]
 
 
 def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
@@ -92,39 +95,30 @@ def suspicious_normals(normals: Normals, known: MachineModel | None = None) -> d
 
 def _bad_recordings(normals: Normals, known: MachineModel | None) -> dict[int, str]:
     """Problems of the sound; a rate or length that is not that of the domain, or of the model."""
+    frontend = None if known is None else known.frontend
+    rates = None if known is None or known.ranges is None else known.ranges["sample_rates"]
     given = {row: each for row, each in enumerate(normals.qualities) if each is not None}
-    everywhere = Counter(map(_kind, given.values()))
+    kinds = {row: (each["sample_rate"], each["channels"]) for row, each in given.items()}
+    everywhere = Counter(kinds.values())
     reasons: dict[int, str] = {}
-    for domain in set(normals.domains):
-        qualities = {row: each for row, each in given.items() if normals.domains[row] == domain}
-        if not qualities:
-            continue
-        seconds = float(np.median([each["seconds"] for each in qualities.values()]))
-        if known is not None and known.frontend is not None:
-            seconds = known.frontend.seconds or seconds
-        counts = Counter(map(_kind, qualities.values()))
+    for domain in {normals.domains[row] for row in given}:
+        rows = [row for row in given if normals.domains[row] == domain]
+        seconds = float(np.median([given[row]["seconds"] for row in rows]))
+        seconds = (frontend and frontend.seconds) or seconds
+        counts = Counter(kinds[row] for row in rows)
         usual = max(counts, key=lambda kind: (counts[kind], everywhere[kind], kind))
-        for row, quality in qualities.items():
-            problems = [*quality["reasons"], *length_reasons(quality["seconds"], seconds)]
-            if known is not None and known.ranges is not None:
-                rates = known.ranges["sample_rates"]
-                problems += rate_reasons(quality["sample_rate"], rates, normals.frontend)
-            else:
-                problems += _other_kind(_kind(quality), usual)
+        for row in rows:
+            rate, channels = kinds[row]
+            problems = [*given[row]["reasons"], *length_reasons(given[row]["seconds"], seconds)]
+            if rates is not None:
+                problems += rate_reasons(rate, rates, normals.frontend)
+            elif rate != usual[0]:
+                problems.append(f"rate: {rate} Hz, the normals have {usual[0]} Hz")
+            if rates is None and channels != usual[1]:
+                problems.append(f"channels: {channels}, the normals have {usual[1]}")
             if problems:
                 reasons[row] = "; ".join(problems)
     return reasons
-
-
-def _kind(quality: Quality) -> tuple[int, int]:
-    return quality["sample_rate"], quality["channels"]
-
-
-def _other_kind(kind: tuple[int, int], usual: tuple[int, int]) -> Iterator[str]:
-    if kind[0] != usual[0]:
-        yield f"rate: {kind[0]} Hz, the normals have {usual[0]} Hz"
-    if kind[1] != usual[1]:
-        yield f"channels: {kind[1]}, the normals have {usual[1]}"
 
 
 def find_copies(normals: Normals, known: MachineModel | None = None) -> dict[int, str]:
@@ -148,14 +142,15 @@ def find_copies(normals: Normals, known: MachineModel | None = None) -> dict[int
 def _farther(normals: Normals, known: MachineModel | None) -> tuple[Float64s, Float64s]:
     """How many times farther each normal is than usual, by its vector and by its octave bands."""
     X, labels, in_bands = normals.embeddings, list(normals.domains), np.zeros(len(normals))
-    if normals.levels is not None and len(normals):
-        levels = normals.levels[:, 1 : 1 + len(CENTRES)]
-        in_bands = _times_farther(levels - levels.mean(axis=1, keepdims=True), labels, cdist)
+    if not len(normals):
+        return in_bands, in_bands
+    if normals.levels is not None:
+        bands = normals.levels[:, _BANDS]
+        in_bands = _times_farther(bands - bands.mean(axis=1, keepdims=True), labels, cdist)
     if known is not None:
         X = np.concatenate([X, known.embeddings])
         labels += [known.domains[code] for code in known.clip_domains]
-    times = unlikeness(X, labels, normals.views) if len(normals) else in_bands
-    return times[: len(normals)], in_bands
+    return unlikeness(X, labels, normals.views)[: len(normals)], in_bands
 
 
 def doubtful_normals(normals: Normals) -> dict[int, str]:
@@ -163,15 +158,13 @@ def doubtful_normals(normals: Normals) -> dict[int, str]:
 
     Another machine can be as near as another speed; its octave bands are farther than usual.
     """
-    if normals.levels is None or len(normals) < FEWEST:
+    if normals.levels is None or not len(normals):
         return {}
-    second = _second_nearest(normals.levels[:, 1 : 1 + len(CENTRES)], cdist)
-    times = np.zeros(len(normals))
-    codes = encode_domains(normals.domains, len(normals))[1]
-    for code in range(codes.max() + 1):
-        usual = float(np.median(second[codes == code]))
-        if usual > 0 and (codes == code).sum() >= FEWEST:
-            times[codes == code] = second[codes == code] / usual
+    second, times = _second_nearest(normals.levels[:, _BANDS], cdist), np.zeros(len(normals))
+    for members in _large_domains(normals.domains):
+        usual = float(np.median(second[members]))
+        if usual > 0:
+            times[members] = second[members] / usual
     odd = [row for row in np.argsort(-times)[:DOUBTFUL_LISTED].tolist() if times[row] > DOUBTFUL]
     return {row: f"{times[row]:.1f} {_THAN_USUAL} by its octave bands" for row in odd}
 
@@ -190,23 +183,26 @@ def unlikeness(X: Floats, domains: Sequence[str], views: Views | None = None) ->
     return np.exp(0.5 * np.log(np.maximum(squares, _LEAST)).mean(axis=0)) * (squares[0] > 0)
 
 
-def _times_farther(
-    rows: Floats, domains: Sequence[str], distances: Callable[[Floats, Floats], Floats]
-) -> Float64s:
+def _times_farther(rows: Floats, domains: Sequence[str], distances: Distances) -> Float64s:
     """The distance to the second nearest row over the median within the domain; 0 for a few."""
-    codes = encode_domains(domains, len(rows))[1]
-    second = _second_nearest(rows, distances)
-    times = np.zeros(len(rows))
-    for code in range(codes.max() + 1):
-        members = np.flatnonzero(codes == code)
-        if len(members) >= FEWEST:
-            some = rows[members[:: -(-len(members) // _SAMPLE)]]
-            usual = float(np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
-            times[members] = np.maximum(second[members] / usual, _LEAST) if usual > 0 else 1.0
+    second, times = _second_nearest(rows, distances), np.zeros(len(rows))
+    for members in _large_domains(domains):
+        some = rows[members[:: -(-len(members) // _SAMPLE)]]
+        usual = float(np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
+        times[members] = np.maximum(second[members] / usual, _LEAST) if usual > 0 else 1.0
     return times
 
 
-def _second_nearest(rows: Floats, distances: Callable[[Floats, Floats], Floats]) -> Float64s:
+def _large_domains(domains: Sequence[str]) -> Iterator[Indices]:
+    """The rows of each domain in which a normal can be called unlike the others."""
+    names = np.array(domains)
+    for name in sorted(set(domains)):
+        rows = np.flatnonzero(names == name)
+        if len(rows) >= FEWEST:
+            yield rows
+
+
+def _second_nearest(rows: Floats, distances: Distances) -> Float64s:
     """The distance of each row to the second nearest of the others."""
     second, near = np.empty(len(rows)), min(1, len(rows) - 1)
     for start in range(0, len(rows), _BLOCK):

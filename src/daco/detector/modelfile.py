@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -174,29 +173,15 @@ def is_model(path: Path) -> bool:
 def read_file(path: Path) -> bytes:
     """The content of a regular file of a size that a model can have."""
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            status = os.fstat(file.fileno())
-            _require_file(status)
-            data = file.read(status.st_size + 1)  # one more, to notice a file that grows meanwhile
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelError("is a folder. Give a model made by daco fit.")
+        if not stat.S_ISREG(status.st_mode):  # a pipe would wait for a writer
+            raise ModelError("not a regular file. Give a model made by daco fit.")
+        if status.st_size > MAX_FILE:
+            raise ModelError(f"{status.st_size:,} bytes are more than a model can have.")
+        return path.read_bytes()
     except FileNotFoundError:
         raise ModelError("does not exist. Give a model made by daco fit.") from None
-    except IsADirectoryError:
-        raise ModelError("is a folder. Give a model made by daco fit.") from None
     except OSError as error:
         raise ModelError(f"cannot be opened ({error.strerror or error}).") from None
-    if len(data) != status.st_size:
-        raise ModelError("changed while it was read. Try again.")
-    return data
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe would wait for a writer
-
-
-def _require_file(status: Any) -> None:
-    if stat.S_ISDIR(status.st_mode):
-        raise ModelError("is a folder. Give a model made by daco fit.")
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelError("not a regular file. Give a model made by daco fit.")
-    if status.st_size > MAX_FILE:
-        raise ModelError(f"{status.st_size:,} bytes are more than a model can have.")

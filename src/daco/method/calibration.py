@@ -80,8 +80,6 @@ class CalibratedScores:
     @cached_property
     def _pooled_map(self) -> Float64s:
         """(S, 1, n)."""
-        if len(self._support.domains) == 1:
-            return self._domain_maps
         return quantile_maps(self._support.pooled, self._scores, self._signed)[:, None]
 
 

@@ -40,8 +40,6 @@ def choose_normals(
     rows = as_embeddings(X)
     names, codes = encode_domains(domains, len(rows))
     require_whole(max_normals, "max_normals", _LEAST * len(names))
-    if len(rows) <= max_normals:
-        return np.arange(len(rows))
     counts = _domain_counts(np.bincount(codes), max_normals)
     chosen = []
     for domain, count in enumerate(counts):

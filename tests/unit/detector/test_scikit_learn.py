@@ -24,7 +24,7 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [DACo(), DACo("conf-soft-m0-k1"), DACo(scorer=OneClassSVM()), LabelFreeSearch()],
+    [DACo(), DACo(scorer=OneClassSVM()), LabelFreeSearch()],
     expected_failed_checks=expected_failures,
 )
 def test_estimator_contract(estimator, check):

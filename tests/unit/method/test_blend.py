@@ -59,6 +59,7 @@ def test_a_member_whose_normals_are_all_equal_does_not_count():
     supports = [Support(spread, starts), Support(equal, starts)]
     assert view_blend(scores, supports) == normal_scores(spread, scores[0])
     assert view_blend(scores[1:], supports[1:]) == 9  # unless there is no other
+    assert_array_equal(normal_scores(equal, np.array([[0.5, 1.0, 1.5]])), [[0, 0, 9]])
 
 
 def test_a_blend_is_the_mean_over_members_and_then_over_views(machine):

@@ -44,6 +44,13 @@ def test_large_domains_are_reduced_to_one_size_and_small_ones_are_not(sizes, tot
     assert (np.diff(chosen) > 0).all()
 
 
+def test_the_first_is_the_nearest_to_the_mean_and_others_are_the_farthest():
+    degrees = np.deg2rad([0, 10, 20, 30, 90])  # the mean of the vectors is at 29 degrees
+    X = np.column_stack([np.cos(degrees), np.sin(degrees)])
+    assert choose_normals(X, None, 2).tolist() == [3, 4]
+    assert choose_normals(X, None, 3).tolist() == [0, 3, 4]
+
+
 def test_copies_are_chosen_last_and_too_small_a_number_is_refused():
     X = np.random.default_rng(0).normal(size=(10, 8)) + 1
     copies = np.vstack([X] * 6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from scipy.stats import ks_2samp
 
 import daco
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.criterion import held_out_halves, ks_counts
+from daco.method.criterion import held_out_halves, ks_counts, resampled_ks
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "blend"]
 scores = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
@@ -31,6 +33,26 @@ def bank(sizes, seed=0, shift=0.0):
 def test_ks_is_scipys(a, b):
     count = ks_counts(np.array([a], float), np.array([b], float))[0]
     assert count / (len(a) * len(b)) == pytest.approx(ks_2samp(a, b).statistic, abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning:scipy")
+@given(st.integers(0, 2**16), st.sampled_from([(7, 4), (3, 9), (6, 5, 2)]))
+def test_ks_of_a_resample_is_that_of_repeated_clips(seed, sizes):
+    """The mean over pairs of domains that the resample has clips of."""
+    rng = np.random.default_rng(seed)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    values = rng.integers(0, 6, (2, starts[-1])).astype(float)
+    copies = rng.integers(0, 2, (8, starts[-1]))
+    copies[0], copies[1, starts[1] :] = 0, 0
+    found = resampled_ks(values, copies, starts)
+    assert np.isnan(found[:, :2]).all()
+    for row, resample in np.ndindex(2, 8):
+        parts = [np.repeat(values[row, a:b], copies[resample, a:b]) for a, b in pairwise(starts)]
+        pairs = [ks_2samp(a, b).statistic for a, b in combinations(parts, 2) if len(a) and len(b)]
+        if pairs:
+            assert found[row, resample] == pytest.approx(np.mean(pairs), abs=1e-12)
+        else:
+            assert np.isnan(found[row, resample])
 
 
 def test_halves_hold_out_half_of_each_domain_rounded_down():
