@@ -33,20 +33,11 @@ COUNTS = {
     "model": 1000,
     "manifest": 1000,
     # and what else people may hand in:
-<<<<<<< HEAD
-    "ogg": 400,
-    "aiff": 400,
-    "mp3": 400,
-    "list": 500,
-    "parquet": 500,
-=======
     "ogg": 200,
     "aiff": 200,
     "mp3": 200,
     "list": 300,
     "parquet": 300,
-    "npz": 300,
->>>>>>> tstudy
 }
 """Inputs of each kind in the suite."""
 
