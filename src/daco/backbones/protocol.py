@@ -140,9 +140,14 @@ def embed_safely(net: Backbone, waveforms: Any, readouts: Sequence[str]) -> dict
         with redirect_stdout(sys.stderr) if net.package else nullcontext():
             return net.embed_many(waveforms, readouts)
     except Exception as error:
-        if net.package is None or type(error).__name__ == "OutOfMemoryError":
+        if net.package is None or is_out_of_memory(error):
             raise
         raise plugin_error(net.name, net.package, error) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the computer or of a GPU of torch."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def plugin_error(name: str, package: str, error: BaseException) -> BaseException:

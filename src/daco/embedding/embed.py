@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,9 +17,16 @@ from daco.backbones import load
 from daco.backbones.protocol import Backbone
 from daco.compute import run
 from daco.data.clips import ClipTable
-from daco.embedding.batches import Job, embed_part
+from daco.embedding.batches import REASON, Job, embed_part
 from daco.embedding.output import parquet_file, write_table
-from daco.embedding.parts import Part, fingerprints, part_folder, plan_parts, write_part
+from daco.embedding.parts import (
+    Part,
+    fingerprints,
+    part_folder,
+    plan_parts,
+    read_part,
+    write_part,
+)
 from daco.embedding.provenance import check_readouts, origin_of, settings_of
 from daco.errors import DacoError, DataError, InputError
 from daco.files.remote import REMOTE_THREADS, Location
@@ -53,16 +60,6 @@ class EmbedReport:
     reused: int
     skipped: tuple[tuple[str, str], ...]
     seconds: float
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How a worker of a cluster loads the network; only names are sent to it."""
-
-    backbone: str
-    weights: str | None
-    device: str
-    precision: str
 
 
 def embed_clips(
@@ -147,6 +144,10 @@ def embed_clips(
     out = parquet_file(out)
     place = net.device if engine == "local" else worker_device(net, device)
     job = Job(
+        backbone=net.name,
+        precision=net.precision,
+        device=place,
+        weights=None if weights is None else str(Path(weights).resolve()),
         readouts=names,
         channel=channel,
         limits=limits,
@@ -158,48 +159,47 @@ def embed_clips(
     known = fingerprints(table)
     parts = plan_parts(table, known, job.settings)
     with part_folder(out) as folder:
-        finished = {path.name for path in folder.glob("*.arrow")}
-        remaining = [part for part in parts if part.name not in finished]
-        embedded = sum(map(len, remaining))
-        done = _Counter(progress, len(table) - embedded, len(table))
-        if engine == "local":
-            for part in remaining:
-                write_part(folder / part.name, embed_part(job, net, table.root, part, done))
-        else:
-            file = None if weights is None else str(Path(weights).resolve())
-            recipe = Recipe(net.name, file, place, net.precision)
-            items = ((part, (recipe, job, table.root.absolute(), part)) for part in remaining)
-            for part, content in run(_on_worker, items, engine=engine, gpus=place == "cuda"):
-                if isinstance(content, DacoError):
-                    raise content
-                write_part(folder / part.name, content)
-                done(len(part))
+        remaining = [part for part in parts if not (folder / part.name).exists()]
+        finished, embedded = len(table) - sum(map(len, remaining)), 0
+
+        def advance(clips: int) -> None:
+            nonlocal finished
+            finished += clips
+            if progress is not None:
+                progress(finished, len(table))
+
+        advance(0)
+        for part, content in _contents(job, net, table.root, remaining, engine, advance):
+            write_part(folder / part.name, content)
+            embedded += content[REASON].null_count
+        contents = [read_part(folder / part.name) for part in parts]
         origin = origin_of(net, names, channel, place)
-        skipped = write_table(table, known, folder, parts, out, origin, skip=job.skip)
-    new = {part.start for part in remaining}
-    missed = sum(row - row % len(parts[0]) in new for row, _, _ in skipped)
+        skipped = write_table(table, known, contents, out, origin, skip=job.skip)
+        del contents  # Windows removes no file that is mapped
     clips = len(table) - len(skipped)
-    return EmbedReport(
-        out=out,
-        clips=clips,
-        embedded=embedded - missed,
-        reused=clips - (embedded - missed),
-        skipped=tuple((path, reason) for _, path, reason in skipped),
-        seconds=time.perf_counter() - started,
-    )
+    seconds = time.perf_counter() - started
+    return EmbedReport(out, clips, embedded, clips - embedded, skipped, seconds)
 
 
-class _Counter:
-    """Adds up finished clips, and reports them."""
-
-    def __init__(self, progress: Progress | None, done: int, total: int) -> None:
-        self._progress, self._done, self._total = progress, done, total
-        self(0)
-
-    def __call__(self, clips: int) -> None:
-        self._done += clips
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+def _contents(
+    job: Job,
+    net: Backbone,
+    root: Location,
+    parts: Sequence[Part],
+    engine: str,
+    advance: Callable[[int], None],
+) -> Iterator[tuple[Part, pa.Table]]:
+    """Each part with its columns, as they are finished, here or on a cluster."""
+    if engine == "local":
+        for part in parts:
+            yield part, embed_part(job, net, root, part, advance)
+        return
+    items = ((part, (job, root.absolute(), part)) for part in parts)
+    for part, content in run(_on_worker, items, engine=engine, gpus=job.device == "cuda"):
+        if isinstance(content, DacoError):
+            raise content
+        yield part, content
+        advance(len(part))
 
 
 def worker_device(net: Backbone, device: str | None) -> str:
@@ -219,20 +219,20 @@ def worker_device(net: Backbone, device: str | None) -> str:
 
 
 @lru_cache(maxsize=1)
-def _network(recipe: Recipe) -> Backbone:
+def _network(name: str, weights: str | None, device: str, precision: str) -> Backbone:
     """The network of a worker, loaded for its first part."""
-    file = recipe.weights if recipe.weights and Path(recipe.weights).exists() else None
-    return load(recipe.backbone, file, recipe.device, recipe.precision)
+    file = weights if weights and Path(weights).exists() else None
+    return load(name, file, device, precision)
 
 
-def _on_worker(recipe: Recipe, job: Job, root: Location, part: Part) -> pa.Table:
+def _on_worker(job: Job, root: Location, part: Part) -> pa.Table:
     if not root.exists():
         raise DataError(
             f"{root} is not a folder on every node of the cluster. Keep the recordings where all "
             "nodes see them under the same path."
         )
-    net = _network(recipe)
-    if settings_of(net, job.readouts, job.channel, job.limits, recipe.device) != job.settings:
+    net = _network(job.backbone, job.weights, job.device, job.precision)
+    if settings_of(net, job.readouts, job.channel, job.limits, job.device) != job.settings:
         raise DataError(
             f"A worker has other weights of {net.name}, or another package, than the computer that "
             "started the run. Put the same files on all nodes."

@@ -19,7 +19,7 @@ from daco.data.clips import Clip, ClipTable
 from daco.data.stored import open_table
 from daco.data.table import EmbeddingTable
 from daco.embedding.batches import Job, embed_part
-from daco.embedding.embed import Recipe, _on_worker, embed_clips, worker_device
+from daco.embedding.embed import _on_worker, embed_clips, worker_device
 from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
 from daco.embedding.output import changes_since
 from daco.embedding.parts import fingerprints, plan_parts
@@ -254,24 +254,15 @@ def test_a_worker_of_a_cluster_makes_the_part_of_all_views(clips, monkeypatch):
     settings = settings_of(net, names, 0, DEFAULT_LIMITS, "cpu")
     (part,) = plan_parts(clips, fingerprints(clips), settings)
     job = Job(
-        readouts=names,
-        channel=0,
-        limits=DEFAULT_LIMITS,
-        batch_size=2,
-        workers=1,
-        skip=False,
-        settings=settings,
+        **{"backbone": net.name, "precision": "fp32", "device": "cpu", "weights": None},
+        **{"readouts": names, "channel": 0, "limits": DEFAULT_LIMITS, "settings": settings},
+        **{"batch_size": 2, "workers": 1, "skip": False},
     )
-    content = _on_worker(Recipe("fake+logmel", None, "cpu", "fp32"), job, clips.root, part)
+    content = _on_worker(job, clips.root, part)
     assert content.equals(embed_part(job, net, clips.root, part))
     with pytest.raises(DataError, match="other weights of fake"):
-        _on_worker(
-            Recipe("fake+logmel", None, "cpu", "fp32"),
-            replace(job, settings="other"),
-            clips.root,
-            part,
-        )
-    with pytest.raises(InputError, match="Ray gives every worker a GPU of its own"):
+        _on_worker(replace(job, settings="other"), clips.root, part)
+    with pytest.raises(InputError, match="cuda:1"):
         worker_device(net, "cuda:1")
-    with pytest.raises(InputError, match="in memory only"):
+    with pytest.raises(InputError, match="fake are in memory only"):
         worker_device(FakeNet(None), "cpu")
