@@ -25,7 +25,7 @@ from daco.data.clips import COLUMNS
 from daco.data.columns import as_column, clip_columns, is_embedding, parse_json, require_embedding
 from daco.data.views import Views
 from daco.errors import DataError, InputError
-from daco.files.remote import Location, open_location, parse_location
+from daco.files.remote import Location, is_file, open_location, parse_location
 from daco.text import closest, html_table, suggestion
 from daco.validation import Float32s, as_embeddings, as_float32, is_utf8
 
@@ -322,7 +322,7 @@ def origin_of_view(metadata: Mapping[str, str], name: str) -> dict[str, str]:
 
 def is_table(source: Location) -> bool:
     """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
-    if source.suffix.lower() not in (".parquet", ".npz") or not source.is_file():
+    if source.suffix.lower() not in (".parquet", ".npz") or not is_file(source):
         return False
     if source.suffix.lower() == ".npz":
         return True

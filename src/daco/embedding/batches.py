@@ -24,7 +24,7 @@ from daco.embedding.frontend import decoder_of, embed_waves
 from daco.embedding.parts import Part
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
-from daco.files.remote import Location
+from daco.files.remote import Location, explain_errors
 from daco.validation import Float32s
 
 HASHES = "audio_sha256"
@@ -143,7 +143,8 @@ def _read(row: int, path: Location, size: int, decoders: Sequence[Decoder]) -> _
             if isinstance(path, Path):
                 sha256 = sha256_of_file(path)
             else:
-                content = path.read_bytes()
+                with explain_errors(path):
+                    content = path.read_bytes()
                 sha256 = sha256_of_bytes(content)
     try:
         sound, waveforms = read_each(decoders, path, content)

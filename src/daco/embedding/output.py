@@ -25,7 +25,7 @@ from daco.embedding.batches import (
 from daco.embedding.parts import Fingerprint, fingerprints
 from daco.errors import DataError
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import Location, open_location, parse_location
+from daco.files.remote import Location, is_file, is_folder, open_location, parse_location
 from daco.text import name_list, quantity
 
 RECORDINGS = "recordings"
@@ -37,9 +37,9 @@ def parquet_file(out: Location | str) -> Location:
     out = parse_location(out)
     if out.suffix != ".parquet":
         raise DataError(f"{out} must be a file with the extension .parquet.")
-    if out.is_dir():
+    if is_folder(out):
         raise DataError(f"{out} is a folder. Choose the name of a file.")
-    if out.exists():
+    if is_file(out):
         try:
             with open_location(out) as source:
                 metadata = own_metadata(pq.read_schema(source))
@@ -78,7 +78,7 @@ def changes_since(
     left_out : int
         Number of clips that the table left out. None instead of both if there is no table.
     """
-    if not out.is_file():
+    if not is_file(out):
         return None
     try:
         with open_location(out) as source, pq.ParquetFile(source) as file:
