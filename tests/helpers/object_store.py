@@ -1,4 +1,4 @@
-"""A real S3 over HTTP on this computer, filled and emptied by somebody else's client."""
+"""A real S3 over HTTP on this computer, filled and emptied by the client of Amazon."""
 
 from __future__ import annotations
 
@@ -17,20 +17,16 @@ _NUMBERS = itertools.count()
 
 
 class ObjectStore:
-    """One bucket of a server; `uri` names places in it, with the way to the server."""
+    """One bucket of a server; `uri` names places in it."""
 
     def __init__(self, host: str, client: object) -> None:
         self.host, self.client = host, client
         self.bucket = f"plant-{next(_NUMBERS)}"
         client.create_bucket(Bucket=self.bucket)
 
-    @property
-    def options(self) -> str:
-        return f"?endpoint_override={self.host}&scheme=http"
-
     def uri(self, key: str = "", bucket: str | None = None) -> str:
         slash = "/" if key else ""
-        return f"s3://{bucket or self.bucket}{slash}{key}{self.options}"
+        return f"s3://{bucket or self.bucket}{slash}{key}"
 
     def put(self, key: str, content: bytes) -> None:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=content)
@@ -62,9 +58,10 @@ class ObjectStore:
 
 @contextlib.contextmanager
 def object_server() -> Iterator[tuple[str, object]]:
-    """Host and port of a server whose credentials are in the environment, and a client of it."""
+    """Host and port of a server that the environment names, and a client of it."""
     server = pytest.importorskip("moto.server", reason="moto is not installed")
     boto3 = pytest.importorskip("boto3", reason="boto3 is not installed")
+    pytest.importorskip("upath", reason="universal_pathlib is not installed")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()
@@ -78,18 +75,33 @@ def object_server() -> Iterator[tuple[str, object]]:
             aws_access_key_id="testing",
             aws_secret_access_key="testing",
         )
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-            patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        with environment(
+            AWS_ACCESS_KEY_ID="testing",
+            AWS_SECRET_ACCESS_KEY="testing",
+            AWS_EC2_METADATA_DISABLED="true",
+            AWS_ENDPOINT_URL=f"http://{host}",
+        ):
             yield host, client
         client.close()
     finally:
         running.stop()
 
 
-def closed_port() -> int:
-    """A port of this computer at which nobody answers."""
+@contextlib.contextmanager
+def environment(**variables: str | None) -> Iterator[None]:
+    """Variables of the environment, set or removed, that the clients of stores see."""
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.delenv(name, raising=False) if value is None else patch.setenv(name, value)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield
+        s3fs.S3FileSystem.clear_instance_cache()
+
+
+def unreachable() -> dict[str, str]:
+    """The environment of a server that does not answer."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+        port = free.getsockname()[1]
+    return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_MAX_ATTEMPTS": "1"}

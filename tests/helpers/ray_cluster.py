@@ -34,11 +34,14 @@ def ray_cluster(**head):
         # before and may belong to another cluster.
         patch.setenv("RAY_TMPDIR", folder)
         (Path(folder) / "ray").mkdir()
+        # The nodes see the environment of now; what they know of stores can be written later.
+        patch.setenv("AWS_CONFIG_FILE", f"{folder}/aws.ini")
         cleanup.callback(_end_those_who_use, folder)
         made = _started(utils.Cluster, {**SMALL, **head, "temp_dir": folder})
         cleanup.callback(made.shutdown)
         cleanup.callback(ray.shutdown)
         cleanup.callback(ray.shutdown)  # the first one only ends a client that failed to connect
+        made.aws_config = Path(folder) / "aws.ini"
         yield made
 
 

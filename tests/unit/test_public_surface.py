@@ -59,7 +59,7 @@ def modules_after(code):
 def test_import_is_light():
     """The heavy packages load when they are needed, not before; the commands need typer."""
     heavy = {"numpy", "torch", "pyarrow", "pandas", "sklearn", "scipy", "numba", "soundfile"}
-    heavy |= {"matplotlib", "jinja2", "fsspec", "ray"}
+    heavy |= {"matplotlib", "jinja2", "fsspec", "upath", "ray"}
     assert not modules_after("import daco, daco.cli") & {"typer", "rich", *heavy}
     assert not modules_after("import daco.commands.app") & heavy
 

@@ -37,12 +37,12 @@ from daco.audio.microphones import (
     require_channels,
     take_channels,
 )
-from daco.errors import AudioError, InputError
-from daco.files.remote import Location, RemotePath, parse_location
+from daco.errors import AudioError, DacoError, InputError
+from daco.files.remote import Location, explain_errors, parse_location
 from daco.validation import Float32s
 
 Waveforms = Float32s | NDArray[np.int16]
-Source: TypeAlias = str | os.PathLike[str] | RemotePath
+Source: TypeAlias = "str | os.PathLike[str] | Location"
 
 _BLOCK_VALUES = 1 << 20
 _UNKNOWN_FRAMES = 1 << 60  # libsndfile's answer for a header without a length is near 2**63
@@ -259,13 +259,14 @@ def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> Binar
             if not stat.S_ISREG(path.stat().st_mode):
                 raise AudioError("not a regular file.")
             return path.open("rb")
-        if path.suffix.lower() not in FORMATS and path.exists():
-            raise _unknown_format(path.suffix)
-        size = path.stat().st_size
-        if size > limits.bytes:
-            raise _too_large(size, limits)
-        return BytesIO(path.read_bytes())
-    except AudioError:
+        with explain_errors(path):
+            if path.suffix.lower() not in FORMATS and path.exists():
+                raise _unknown_format(path.suffix)
+            size = path.stat().st_size
+            if size > limits.bytes:
+                raise _too_large(size, limits)
+            return BytesIO(path.read_bytes())
+    except DacoError:
         raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error

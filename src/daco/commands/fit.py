@@ -32,7 +32,6 @@ from daco.commands.models import (
 from daco.commands.options import (
     Location,
     OnError,
-    as_location,
     location_argument,
     location_option,
     option,
@@ -115,6 +114,7 @@ def fit(
     from daco.detector.decision import require_rate
     from daco.detector.fit import CHOOSE
     from daco.detector.modelfields import require_usable
+    from daco.files.remote import require_local
     from daco.method.config import ScoreConfig
     from daco.method.external import installed_scorer
     from daco.validation import require_whole
@@ -127,8 +127,8 @@ def fit(
     base = None if config == CHOOSE else ScoreConfig.parse(require_usable(config)).base
     for label in base.labels if base else ():
         installed_scorer(label)  # or say that there is none before recordings are read
-    target = as_location(out)
-    if out.endswith(("/", "\\")) and isinstance(target, Path):
+    target = require_local(out, "A model")
+    if out.endswith(("/", "\\")):
         target.mkdir(parents=True, exist_ok=True)
     require_folder(target)
     network = {"backbone": "+".join(backbone), "weights": weights, "device": device}
@@ -211,7 +211,7 @@ def suspicious_of(models: Iterable[MachineModel], key: str) -> Skipped:
     return tuple(pair for model in models for pair in model.provenance.get(key, {}).items())
 
 
-def model_paths(machines: Sequence[str], out: Location) -> list[Location]:
+def model_paths(machines: Sequence[str], out: Path) -> list[Path]:
     """The model file of each machine; an error where a file exists that is no model."""
     from daco.detector.modelfile import SUFFIX, is_model
 
@@ -249,7 +249,7 @@ def safe_names(machines: Sequence[str]) -> list[str]:
 
 
 def _show_models(
-    console: Output, models: Sequence[tuple[MachineModel, Location]], verbose: bool
+    console: Output, models: Sequence[tuple[MachineModel, Path]], verbose: bool
 ) -> None:
     """Print the details of a few models, or one line for each of many."""
     if len(models) >= MANY:
@@ -296,9 +296,7 @@ def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> N
             console.write(f"- {sentence}")
 
 
-def _show_many(
-    console: Output, models: Sequence[tuple[MachineModel, Location]], verbose: bool
-) -> None:
+def _show_many(console: Output, models: Sequence[tuple[MachineModel, Path]], verbose: bool) -> None:
     table = new_table(["machine"], box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("recordings", justify="right")
     if verbose:
@@ -326,11 +324,11 @@ def _show_many(
 def _fit_all(
     errors: Output,
     machines: Sequence[Normals],
-    targets: Sequence[Location],
+    targets: Sequence[Path],
     options: dict[str, Any],
     workers: int | None,
     engine: str,
-) -> tuple[dict[int, MachineModel], list[Location], dict[int, DacoError]]:
+) -> tuple[dict[int, MachineModel], list[Path], dict[int, DacoError]]:
     """Fit each machine and write its model at once.
 
     Returns the models, the files that keep replaced ones, and the errors of other machines.
@@ -340,7 +338,7 @@ def _fit_all(
     from daco.files.atomic import replace_file, write_error
 
     models: dict[int, MachineModel] = {}
-    replaced: list[Location] = []
+    replaced: list[Path] = []
     failures: dict[int, DacoError] = {}
     workers = jobs_for(len(machines), workers, engine)
     with (
@@ -353,8 +351,7 @@ def _fit_all(
             else:
                 folder = targets[index].parent
                 try:
-                    if isinstance(folder, Path):
-                        folder.mkdir(exist_ok=True)
+                    folder.mkdir(exist_ok=True)
                 except OSError as error:
                     raise write_error(folder, error) from None
                 previous = replace_file(targets[index], model.to_bytes())

@@ -20,8 +20,7 @@ from daco.commands.models import (
 )
 from daco.commands.options import (
     AsJson,
-    Location,
-    ModelLocation,
+    ModelPath,
     Verbose,
     flag,
     option,
@@ -46,7 +45,7 @@ _NORMALS = 20
 
 
 def inspect(
-    model: ModelLocation,
+    model: ModelPath,
     as_json: AsJson = False,
     verbose: Verbose = False,
     normals: Annotated[
@@ -86,7 +85,7 @@ def inspect(
             console.write(f"picture: {picture}", wrap=False)
 
 
-def _feedback(db: str, file: Location, model: MachineModel) -> list[str]:
+def _feedback(db: str, file: Path, model: MachineModel) -> list[str]:
     from daco.commands.feedback import feedback_sentences
     from daco.detector.modelfile import SUFFIX
     from daco.monitoring.store import Store
@@ -155,7 +154,7 @@ def in_words(config: str) -> str:
     return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
 
 
-def _show(console: Output, model: MachineModel, file: Location, verbose: bool) -> None:
+def _show(console: Output, model: MachineModel, file: Path, verbose: bool) -> None:
     console.write(model.machine, style="bold")
     for title, text in _facts(model, file, verbose):
         fact = Table.grid()  # one table per fact: a long path widens no other line
@@ -167,7 +166,7 @@ def _show(console: Output, model: MachineModel, file: Location, verbose: bool) -
     console.notes(model.warnings(), "warning")
 
 
-def _facts(model: MachineModel, file: Location, verbose: bool) -> Iterator[tuple[str, str]]:
+def _facts(model: MachineModel, file: Path, verbose: bool) -> Iterator[tuple[str, str]]:
     origin = model.provenance
     yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
     yield "created", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -14,7 +15,6 @@ from daco.text import name_list, printable
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.verdict import Verdict
-    from daco.files.remote import Location
 
 
 def one_in(share: float, digits: int = 1) -> str:
@@ -86,7 +86,7 @@ def show_expectation(console: Output, model: MachineModel) -> None:
         console.write(sentence)
 
 
-def show_replaced(console: Output, kept: Sequence[Location]) -> None:
+def show_replaced(console: Output, kept: Sequence[Path]) -> None:
     """Print where replaced models are kept."""
     if len(kept) == 1:
         console.write(

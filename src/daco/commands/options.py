@@ -50,6 +50,16 @@ def as_location(value: str) -> Location:
         raise typer.BadParameter(str(error)) from None
 
 
+def as_local(value: str) -> Path:
+    """Parse a local path; a URL is an error that says so."""
+    from daco.files.remote import require_local
+
+    try:
+        return require_local(value, "The file")
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def require_folder(*paths: Location | None) -> None:
     """Raise an error if a file to be written lies in a folder that does not exist."""
     for path in paths:
@@ -189,8 +199,9 @@ Grid = Annotated[
 ]
 
 # Models and verdicts
-ModelPath = Annotated[Path, argument("Use the model file that daco fit has written.")]
-ModelLocation = Annotated[Location, location_argument("Use the model file of daco fit.")]
+ModelPath = Annotated[
+    Path, argument("Use the model file that daco fit has written.", parser=as_local)
+]
 Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
 Hop = Annotated[
     float | None,

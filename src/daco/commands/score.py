@@ -40,7 +40,7 @@ class Failed:
 
 
 def score(
-    model: shared.ModelLocation,
+    model: shared.ModelPath,
     recordings: Annotated[
         list[str],
         argument("Score these files, folders or embeddings, or one recording on stdin (-)."),
@@ -114,6 +114,7 @@ def score(
 def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Location | None]]:
     """Name and path of each recording, also of those in folders; the path of stdin is None."""
     from daco.data.sources import list_audio
+    from daco.files.remote import is_folder
 
     if arguments.count(STDIN) > 1:
         raise InputError("Stdin can be read only once: give - once.")
@@ -121,7 +122,7 @@ def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Lo
         path = as_location(text)
         if text == STDIN:
             yield text, None
-        elif path.is_dir():
+        elif is_folder(path):
             names, oddities = list_audio(path)
             if not names:
                 hint = f" {' '.join(oddities)}" if oddities else ""

@@ -273,7 +273,7 @@ def save_model(
     console: Output,
     before: MachineModel,
     after: MachineModel,
-    path: Location,
+    path: Path,
     verbose: bool,
     done: str = "",
 ) -> None:
@@ -298,7 +298,7 @@ def save_model(
     console.notes(after.warnings(), "warning")
 
 
-def _undo(console: Output, path: Location) -> None:
+def _undo(console: Output, path: Path) -> None:
     """Swap a model and its previous version."""
     from daco.detector.model import MachineModel
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from daco.data.clips import COLUMNS, DEFAULT_MACHINE, ONE_DOMAIN, SPLITS, Clip
 from daco.data.dcase import clips_by_name
 from daco.errors import InputError
-from daco.files.remote import Location
+from daco.files.remote import Location, name_of
 from daco.text import printable
 from daco.validation import is_missing, is_utf8
 
@@ -48,7 +48,7 @@ def clip_columns(
     columns = {"path": as_column(named or "path", paths, n_clips, kind="path", first=first)}
     defaults: dict[str, Any] = dict(_DEFAULTS)
     if root is not None:
-        defaults |= {"machine": root.name, "domain": ONE_DOMAIN}
+        defaults |= {"machine": name_of(root), "domain": ONE_DOMAIN}
     by_name: dict[str, list[Any]] = {}
     if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()

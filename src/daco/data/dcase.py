@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from daco.data.clips import DEFAULT_MACHINE, ONE_DOMAIN, Clip, stem_of
 from daco.errors import DataError, InputError
-from daco.files.remote import Location
+from daco.files.remote import Location, explain_errors
 from daco.text import name_list, quantity
 
 _TABLE = """
@@ -367,7 +367,8 @@ def _machine_name(folder: str) -> str:
 def read_csv(path: Location) -> list[list[str]]:
     """The lines of a file of the organisers that are not empty."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with explain_errors(path):
+            text = path.read_bytes().decode("utf-8-sig")
         return [line for line in csv.reader(io.StringIO(text, newline="")) if line]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} could not be read: {error}.") from None

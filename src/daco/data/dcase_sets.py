@@ -18,7 +18,7 @@ from daco.data.dcase import (
     read_csv,
 )
 from daco.errors import DataError
-from daco.files.remote import Location
+from daco.files.remote import Location, explain_errors
 from daco.text import name_list, quantity
 
 
@@ -109,7 +109,8 @@ def _listed_attributes(
     """Attributes of one machine's clips in ``attributes_00.csv`` and the like, which count."""
     rows: dict[str, list[tuple[str, str]]] = {}
     for folder in folders:
-        files: list[Location] = [*folder.glob("attributes_*.csv")]
+        with explain_errors(folder):
+            files: list[Location] = [*folder.glob("attributes_*.csv")]
         for file in sorted(files, key=str):
             if re.fullmatch(r"attributes_\d+\.csv", file.name):
                 rows |= _attribute_rows(file, oddities)

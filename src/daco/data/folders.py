@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from daco.data.clips import ONE_DOMAIN, Clip
 from daco.errors import InputError
-from daco.files.remote import Location
+from daco.files.remote import Location, name_of
 from daco.text import name_list, quantity
 
 _NORMAL = ("normal", "normals", "healthy", "good", "ok")
@@ -159,7 +159,7 @@ def _clips(
         if missing and (place.clip_split == "train" or place.depth < machines):
             outside.append(place.path)
             continue
-        machine = place.name(machines) or root.name
+        machine = place.name(machines) or name_of(root)
         domain: str | None = place.name(domains) if is_divided else ONE_DOMAIN
         if is_divided and (place.name(machines), domain) not in known:
             domain = None  # of a test clip; its folder may name a fault

@@ -10,7 +10,7 @@ import csv
 import json
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,16 @@ from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.columns import clip_columns
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.remote import Location, is_url, open_location, parse_location, statuses
+from daco.files.remote import (
+    Location,
+    bucket_of,
+    explain_errors,
+    is_url,
+    name_of,
+    open_location,
+    parse_location,
+    statuses,
+)
 from daco.text import name_list, quantity, spreadsheet_safe, suggestion
 
 _NOTHING = ("", "nan", "none", "null", "<na>")  # what spreadsheets and pandas leave in a cell
@@ -42,14 +51,12 @@ def read_manifest(
     ]
     root = _root_of(path, frame["path"][0])
     given = {name: frame[name].tolist() for name in frame}
-    for name, value in (("machine", root.name), ("section", "00"), ("split", "train")):
+    for name, value in (("machine", name_of(root)), ("section", "00"), ("split", "train")):
         if name in given:
             given[name] = [value if cell is None else cell for cell in given[name]]
     if year is not None:
         given["year"] = [cell or year for cell in given.get("year", [None] * len(frame))]
-    given["path"] = [
-        _path_below(root, text, path, row) for row, text in enumerate(given["path"], 1)
-    ]
+    root, given["path"] = _paths_below(root, given["path"], path)
     try:
         columns = clip_columns(given, len(frame), root=root, first=1)
     except InputError as error:
@@ -72,7 +79,7 @@ def read_manifest(
                 f"{first_row[clip.path]}. Name every clip once.",
                 path=path,
             )
-    files = dict(zip(first_row, statuses(root, first_row), strict=True))
+    files = dict(zip(first_row, statuses(root, list(first_row)), strict=True))
     missing = [f"row {first_row[name]} {name!r}" for name, file in files.items() if file is None]
     if missing:
         raise DataError(
@@ -132,10 +139,13 @@ def _read_csv(path: Location, is_used: Callable[[str], bool]) -> Any:
 
     from daco.data.parquet import LARGE
 
-    if path.stat().st_size > LARGE:
+    with explain_errors(path):
+        size = path.stat().st_size
+    if size > LARGE:
         raise DataError(f"{path} is larger than {LARGE:,} bytes. Split it, or write Parquet.")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with explain_errors(path):
+            text = path.read_bytes().decode("utf-8-sig")
         first = text.partition("\n")[0]
         delimiter = max(",;\t", key=first.count)  # spreadsheets of half of Europe separate with ;
         lines = [*filter(None, csv.reader(StringIO(text, newline=""), delimiter=delimiter))]
@@ -162,8 +172,11 @@ def _read_parquet(path: Location, is_used: Callable[[str], bool]) -> Any:
 
     from daco.data.parquet import naming_file, open_parquet, values_of
 
-    size = path.stat().st_size
-    with naming_file(path), open_location(path) as source, open_parquet(source, size) as file:
+    with (
+        naming_file(path),
+        open_location(path) as source,
+        open_parquet(source, path.stat().st_size) as file,
+    ):
         names = file.schema_arrow.names
         wanted = [name for name in dict.fromkeys(names) if is_used(name.strip().lower())]
         if any(names.count(name) > 1 for name in wanted):
@@ -226,35 +239,45 @@ def _paths_from(folder: Location, table: ClipTable) -> list[str]:
         root, here = os.path.abspath(table.root), os.fspath(folder)
         return [_relative_to(os.path.normpath(os.path.join(root, c.path)), here) for c in table]
     places = [table.root / clip.path for clip in table]
-    if not isinstance(folder, Path) and folder.bucket == table.root.bucket:
-        return [posixpath.relpath(f"/{each.key}", f"/{folder.key}") for each in places]
-    # Credentials are not for files; options of S3 are no secret, and say where the store is.
-    options = table.root.query if table.root.protocol == "s3" else ""
-    return [f"{each}{options}" for each in places]
+    if not isinstance(folder, Path) and bucket_of(folder) == bucket_of(table.root):
+        return [posixpath.relpath(each.path, folder.path) for each in places]
+    return list(map(str, places))
 
 
 def _root_of(path: Location, first: str) -> Location:
     """Where the clips are; recordings named by URIs are all in the bucket of the first."""
     location = parse_location(first) if is_url(first) else path
-    return path.parent if isinstance(location, Path) or location is path else location.bucket
+    return path.parent if isinstance(location, Path) or location is path else bucket_of(location)
 
 
-def _path_below(root: Location, text: str, manifest: Location, row: int) -> str:
-    """The path of a clip, relative to the root where possible and with slashes."""
-    try:
-        return _below(root, text)
-    except InputError as error:
-        raise DataError(f"row {row}, column 'path': {error.reason}", path=manifest) from None
+def _paths_below(
+    root: Location, texts: Sequence[str], manifest: Location
+) -> tuple[Location, list[str]]:
+    """The paths of clips, relative to a root where possible and with slashes, and that root.
+
+    A store does not understand ``..``: where one leads out of the folder, the bucket is the root.
+    """
+    paths = []
+    for row, text in enumerate(texts, 1):
+        try:
+            paths.append(_below(root, text))
+        except InputError as error:
+            raise DataError(f"row {row}, column 'path': {error.reason}", path=manifest) from None
+    if isinstance(root, Path) or not any(path.startswith("../") for path in paths):
+        return root, paths
+    bucket = bucket_of(root)
+    folder = posixpath.relpath(f"/{root.path}", f"/{bucket.path}")
+    return bucket, [posixpath.normpath(posixpath.join(folder, path)) for path in paths]
 
 
 def _below(root: Location, text: str) -> str:
     if not isinstance(root, Path):
+        bucket = bucket_of(root)
         whole = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
-        if isinstance(whole, Path) or whole.bucket != root.bucket:
-            raise InputError(
-                f"{str(whole)!r} is not in {root.bucket}. Write one manifest for each bucket."
-            )
-        return posixpath.relpath(f"/{whole.key}", f"/{root.key}")
+        inside = not isinstance(whole, Path) and posixpath.normpath(f"/{whole.path}")
+        if not inside or not inside.startswith(f"/{bucket.path}"):
+            raise InputError(f"{text!r} is not in {bucket}. Write one manifest for each bucket.")
+        return posixpath.relpath(inside, f"/{root.path}")
     if is_url(text):
         shown = str(parse_location(text))  # without what is secret
         raise InputError(f"{shown!r} is remote, but other paths are local. Write two manifests.")

@@ -19,7 +19,7 @@ from daco.data.clips import COLUMNS
 from daco.data.columns import clip_columns, parse_json
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.remote import Location, open_location
+from daco.files.remote import Location, explain_errors, open_location
 from daco.validation import Float32s, Indices, as_float32, require_finite
 
 PREFIX = "daco."
@@ -243,7 +243,8 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
 def naming_file(path: Location) -> Iterator[None]:
     """Turn errors of reading into a DataError that names the file."""
     try:
-        yield
+        with explain_errors(path):
+            yield
     except InputError as error:
         raise DataError(error.reason, path=path) from None
     except pa.ArrowException as error:

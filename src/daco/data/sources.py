@@ -17,7 +17,15 @@ from daco.data.dcase_truth import inject_truth
 from daco.data.folders import read_folder
 from daco.data.manifest import read_manifest
 from daco.errors import DataError, InputError
-from daco.files.remote import Location, missing_message, parse_location
+from daco.files.remote import (
+    Location,
+    explain_errors,
+    is_file,
+    is_folder,
+    list_files,
+    missing_message,
+    parse_location,
+)
 from daco.text import name_list, quantity
 from daco.validation import is_utf8
 
@@ -83,7 +91,7 @@ def read_clips(
     if min(level or 0 for level in levels) < 0:
         raise InputError(f"Levels of folders must be 0 or more. Got {min(filter(None, levels))}.")
     root, note, layout = source, "", ""
-    if source.is_dir():
+    if is_folder(source):
         sizes, oddities = list_audio(source)
         if not sizes:
             raise DataError(_nothing_in(source, oddities))
@@ -93,7 +101,7 @@ def read_clips(
             oddities += more
         else:
             clips, layout = tree, "DCASE clips in"
-    elif source.is_file():
+    elif is_file(source):
         layout, oddities = "manifest", []
         root, clips, sizes = read_manifest(source, year=year, oddities=oddities)
         oddities += unreadable_note([clip.path for clip in clips if is_unreadable(clip.path)])
@@ -113,7 +121,8 @@ def read_clips(
 
 
 def _nothing_in(root: Location, oddities: list[str]) -> str:
-    archives = sorted(each.name for each in root.glob("*.zip"))
+    with explain_errors(root):
+        archives = sorted(each.name for each in root.glob("*.zip"))
     if archives:
         return f"{root} holds {quantity(archives, 'archive')} but no recording: unzip them first."
     hint = f" {' '.join(oddities)}" if oddities else ""
@@ -151,7 +160,7 @@ def scan_folder(root: Location) -> FolderScan:
     """
     scan = FolderScan({}, [], [], [], [])
     if not isinstance(root, Path):
-        for path, found in root.listing().items():
+        for path, found in list_files(root).items():
             if not any(_is_hidden(name) for name in path.split("/") if name not in (".", "..")):
                 _add_file(scan, path, found)
         return scan

@@ -20,7 +20,7 @@ from daco.data.clips import COLUMNS
 from daco.data.columns import as_column, clip_columns, parse_json
 from daco.data.views import Views
 from daco.errors import InputError
-from daco.files.remote import Location, open_location, parse_location
+from daco.files.remote import Location, is_file, open_location, parse_location
 from daco.text import closest, html_table, suggestion
 from daco.validation import Float32s, Indices, as_embeddings, as_float32, is_utf8
 
@@ -258,7 +258,7 @@ def read_without_vectors(path: Location | str, further: tuple[str, ...] = ()) ->
 
 def is_table(source: Location) -> bool:
     """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
-    if source.suffix.lower() != ".parquet" or not source.is_file():
+    if source.suffix.lower() != ".parquet" or not is_file(source):
         return False
     import pyarrow
     import pyarrow.parquet as pq

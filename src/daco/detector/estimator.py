@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +33,6 @@ from daco.method.external import with_scorer
 from daco.method.siblings import AUTO
 from daco.text import quantity
 from daco.validation import Float64s, as_embeddings, match_domains
-
-if TYPE_CHECKING:
-    from daco.files.remote import Location
 
 FEW = 10  # a domain with fewer normals gets a warning
 _SMALLEST_P = 1e-300
@@ -325,7 +323,7 @@ class DACo(Detector):
         self._warn_of_rate()
         return self
 
-    def save(self, path: Location | str, machine: str = "machine") -> None:
+    def save(self, path: Path | str, machine: str = "machine") -> None:
         """Write the detector to a model file, as ``daco fit`` does; `daco.load` reads it.
 
         The file has unit vectors in float32, of the bank and of the clips that calibrated it.
@@ -361,7 +359,7 @@ class DACo(Detector):
             warn(sentence)
 
 
-def load(path: Location | str) -> DACo:
+def load(path: Path | str) -> DACo:
     """Read a model file as a detector of embeddings.
 
     Parameters

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from daco.detector.reference import basis_in_words, parse_sessions, reference_fi
 from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, InputError, ModelError
 from daco.files.atomic import atomic_write
-from daco.files.remote import Location, parse_location
+from daco.files.remote import require_local
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.method.config import DEFAULT_CONFIG, RAW_CONFIG, ScoreConfig
 from daco.method.engine import ClipScores
@@ -314,17 +315,18 @@ class MachineModel:
         model.__dict__["sha256"] = sha256
         return model
 
-    def save(self, path: Location | str) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the model to one file, which appears complete or not at all."""
         content = self.to_bytes()
-        with atomic_write(parse_location(path)) as temporary:
+        with atomic_write(require_local(path, "A model")) as temporary:
             temporary.write_bytes(content)
 
     @classmethod
-    def load(cls, path: Location | str) -> MachineModel:
+    def load(cls, path: Path | str) -> MachineModel:
         """Read and check a model file; a `ModelError` names the file and the problem."""
+        file = require_local(path, "A model")
         try:
-            return cls.from_bytes(modelfile.read_file(parse_location(path)))
+            return cls.from_bytes(modelfile.read_file(file))
         except (DacoError, MemoryError) as error:
             reason = "it does not fit into memory." if isinstance(error, MemoryError) else error
             raise ModelError(f"{path}: {reason}") from None

@@ -15,6 +15,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from numpy.typing import NDArray
 
 from daco.detector.modelfields import DTYPES, FIELDS, MAX_CLIPS, Value, canonical_json, follows
 from daco.errors import ModelError
-from daco.files.remote import Location, is_remote
 
 SCHEMA = 6
 FORMAT = "daco-model"
@@ -161,7 +161,7 @@ def _digest(tensors: Tensors) -> bytes:
     return digest.digest()
 
 
-def is_model(path: Location) -> bool:
+def is_model(path: Path) -> bool:
     """Tell whether a file looks like a model, without checking its content."""
     try:
         with path.open("rb") as file:
@@ -171,12 +171,9 @@ def is_model(path: Location) -> bool:
         return False
 
 
-def read_file(path: Location) -> bytes:
+def read_file(path: Path) -> bytes:
     """The content of a regular file of a size that a model can have."""
     try:
-        if is_remote(path):
-            _require_file(path.stat())
-            return path.read_bytes()
         with open(path, "rb", opener=_without_waiting) as file:
             status = os.fstat(file.fileno())
             _require_file(status)

@@ -24,7 +24,7 @@ from daco.embedding.output import HASHES, QUALITIES, REASON
 from daco.embedding.parts import MISSING, Part
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
-from daco.files.remote import Location
+from daco.files.remote import Location, explain_errors
 from daco.validation import Float32s
 
 _WHOLE = 1 << 26  # bytes up to which a local file is read at once
@@ -146,7 +146,8 @@ def _read(
     with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
         if known != MISSING and 0 < size <= decoders[0].limits.bytes:
             if size <= _WHOLE or not isinstance(path, Path):
-                content = path.read_bytes()
+                with explain_errors(path):
+                    content = path.read_bytes()
             sha256 = sha256_of_bytes(content) if content else sha256_of_file(path)
     try:
         sound, waveforms = read_each(decoders, path, content)

@@ -22,7 +22,7 @@ from daco.embedding.output import parquet_file, write_table
 from daco.embedding.parts import Part, fingerprints, part_folder, plan_parts, write_part
 from daco.embedding.provenance import check_readouts, origin_of, settings_of
 from daco.errors import DacoError, DataError, InputError
-from daco.files.remote import REMOTE_THREADS, Location
+from daco.files.remote import REMOTE_THREADS, Location, is_folder
 from daco.validation import require_whole
 
 BATCH_SIZE = 32
@@ -226,7 +226,7 @@ def _network(recipe: Recipe) -> Backbone:
 
 
 def _on_worker(recipe: Recipe, job: Job, root: Location, part: Part) -> pa.Table:
-    if not root.exists():
+    if not is_folder(root):
         raise DataError(
             f"{root} is not a folder on every node of the cluster. Keep the recordings where all "
             "nodes see them under the same path."

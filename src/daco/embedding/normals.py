@@ -27,7 +27,7 @@ from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import AudioError, DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
-from daco.files.remote import Location, missing_message
+from daco.files.remote import Location, is_file, is_folder, missing_message, name_of
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
 
@@ -244,7 +244,7 @@ def normals_of_recordings(
         Called with what the folders were taken for, before anything is embedded. Without it, this
         is one of the warnings.
     """
-    is_single = is_readable(source.name) and not source.is_dir()
+    is_single = is_readable(source.name) and not is_folder(source)
     if is_single:
         table = one_recording(source)
     else:
@@ -288,10 +288,10 @@ def normals_of_recordings(
 
 def one_recording(path: Location) -> ClipTable:
     """A clip table of a single file."""
-    if not path.is_file():
+    if not is_file(path):
         raise DataError(f"{missing_message(path)} Give a recording, a folder or a manifest.")
     root = path.absolute().parent
-    return ClipTable(root, (Clip(path.name, root.name, domain=ONE_DOMAIN),))
+    return ClipTable(root, (Clip(path.name, name_of(root), domain=ONE_DOMAIN),))
 
 
 def usual_seconds(paths: Sequence[Location]) -> float | None:

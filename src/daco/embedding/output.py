@@ -23,7 +23,7 @@ from daco.data.parquet import (
 from daco.embedding.parts import Part, fingerprints, read_part
 from daco.errors import AudioError, DataError
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import Location, open_location, parse_location
+from daco.files.remote import Location, is_file, is_folder, open_location, parse_location
 from daco.text import name_list, quantity
 
 RECORDINGS = "recordings"
@@ -44,9 +44,9 @@ def parquet_file(out: Location | str) -> Location:
     out = parse_location(out)
     if out.suffix != ".parquet":
         raise DataError(f"{out} must be a file with the extension .parquet.")
-    if out.is_dir():
+    if is_folder(out):
         raise DataError(f"{out} is a folder. Choose the name of a file.")
-    if out.exists():
+    if is_file(out):
         try:
             with open_location(out) as source:
                 metadata = pq.read_schema(source).metadata or {}
@@ -83,7 +83,7 @@ def changes_since(
     (list of str, int) or None
         The differences, and how many clips the finished table leaves out. None without a table.
     """
-    if not out.is_file():
+    if not is_file(out):
         return None
     try:
         with open_location(out) as source, pq.ParquetFile(source) as file:

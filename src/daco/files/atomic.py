@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daco.errors import DataError
-from daco.files.remote import Location
+from daco.files.remote import Location, explain_errors
 
 TEMPORARY = ".tmp"  # of unfinished files; a kill may leave one, which is never read
 
@@ -35,7 +35,7 @@ def atomic_write(path: Location) -> Iterator[Path]:
 
     Parameters
     ----------
-    path : pathlib.Path or RemotePath
+    path : Path or UPath
         The file, as :func:`daco.files.remote.parse_location` returns it; not a string.
 
     Yields
@@ -47,7 +47,8 @@ def atomic_write(path: Location) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="daco-") as folder:
             local = Path(folder) / path.name
             yield local
-            path.upload(local)
+            with explain_errors(path, "written"):
+                path.fs.put_file(str(local), path.path)
         return
     temporary = None
     try:
@@ -73,7 +74,7 @@ PREVIOUS = ".previous"
 """What is appended to the name of a file's version before the last one."""
 
 
-def replace_file(path: Location, content: bytes) -> Location | None:
+def replace_file(path: Path, content: bytes) -> Path | None:
     """Write a file; the one that it replaces is kept as ``<name>.previous``, which is returned."""
     before = path.read_bytes() if path.exists() else None
     previous = path.with_name(path.name + PREVIOUS)

@@ -6,7 +6,7 @@ import hashlib
 import re
 from typing import Any
 
-from daco.files.remote import Location
+from daco.files.remote import Location, explain_errors
 
 
 def sha256_of_file(path: Location) -> str:
@@ -14,14 +14,14 @@ def sha256_of_file(path: Location) -> str:
 
     Parameters
     ----------
-    path : pathlib.Path or RemotePath
+    path : Path or UPath
 
     Returns
     -------
     str
     """
     file: Any
-    with path.open("rb") as file:
+    with explain_errors(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

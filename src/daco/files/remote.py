@@ -1,261 +1,56 @@
-"""Locations: local files, and files of remote file systems such as ``s3://bucket/folder``.
+"""Locations: local files, and files of remote stores such as ``s3://bucket/folder``.
 
-A local location is a `pathlib.Path`. A remote one is a `RemotePath` with as much of that interface
-as reading recordings and models, and reading and writing tables need. pyarrow has S3, Google Cloud
-Storage, Azure and HDFS built in, and takes the others from fsspec.
+A local location is a `pathlib.Path`, a remote one a `upath.UPath` of universal_pathlib. Recordings
+are read from both, and tables are read and written; everything else is local. Endpoint, region and
+credentials of a store come from the environment.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fnmatch
-import functools
 import os
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
-from daco.errors import DacoError, DataError, InputError, MissingExtraError
+from daco.errors import DataError, InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+    from upath import UPath
 
-BUILT_IN = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
-"""Protocols of pyarrow; options such as ``?region=eu-west-1`` are understood by these alone."""
+Location: TypeAlias = "Path | UPath"
+"""A local or remote path."""
 
 REMOTE_THREADS = 16
 """Threads that read remote files at a time: a small one is mostly waiting for the answer."""
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)  # one letter is a drive
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/]*)(.*)", re.DOTALL)  # one letter is a drive
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")  # fsspec remembers their listings
+_TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 _CAUSES = {  # what stores say, by what to tell the user
-    r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist": "{bucket}: there is no such bucket. "
-    "Create it, or correct its name or the endpoint.",
-    r"NETWORK_CONNECTION|connect|resolve host|timed? ?out|unreachable|name or service": "{bucket} "
-    "cannot be reached ({reason}). Check the network and the endpoint{endpoint}.",
-    r"DENIED|INVALID_|SIGNATURE|InvalidAccessKey|TOKEN|Unauthorized|Forbidden|permission"
-    r"|credential|HTTP status 40[13]": "{path}: access denied, so it cannot be {action} from here. "
-    "Give this computer credentials that allow it{credentials}.",
-}
-_OF_S3 = {
-    "endpoint": " (AWS_ENDPOINT_URL, or ?endpoint_override=host:port)",
-    "credentials": " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)",
+    r"NoSuchBucket|bucket does not exist": "{bucket}: there is no such bucket. Create it, or "
+    "correct its name or the endpoint.",
+    r"connect|resolve host|timed? ?out|unreachable|name or service": "{bucket} cannot be reached "
+    "({reason}). Check the network and the endpoint (for S3, AWS_ENDPOINT_URL).",
+    r"denied|invalid|signature|token|unauthorized|forbidden|permission|credential|\b40[13]\b": (
+        "{path}: access denied, so it cannot be {action} from here. Give this computer credentials "
+        "that allow it (for S3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)."
+    ),
 }
 
 
 class Status(NamedTuple):
-    """Size and time of the last change of a remote file, 0 where the store does not tell it."""
+    """Size and time of the last change of a remote file, -1 and 0 where the store names none."""
 
     st_size: int
     st_mtime_ns: int
-    st_mode: int
-
-
-@dataclass(frozen=True)
-class RemotePath:
-    """A file or folder on a remote file system, with the interface of `pathlib.Path`.
-
-    No connection is made before a file is accessed. A pickled path holds its address, so other
-    computers connect with credentials of their own. Its text has neither credentials nor options.
-    Failures of a store raise `DataError` with a remedy, a missing file `FileNotFoundError`.
-    """
-
-    protocol: str
-    authority: str = field(repr=False)
-    key: str
-    query: str = field(default="", repr=False)
-
-    def __str__(self) -> str:
-        user, _, host = self.authority.rpartition("@")
-        shown = host if ":" in user else self.authority
-        return f"{self.protocol}://{shown}/{self.key}".rstrip("/")
-
-    def __repr__(self) -> str:
-        return f"RemotePath({str(self)!r})"
-
-    @property
-    def name(self) -> str:
-        """The last part of the path; of a whole bucket its name."""
-        return posixpath.basename(self.key) or str(self).rpartition("/")[2]
-
-    @property
-    def suffix(self) -> str:
-        """The extension of the name."""
-        return PurePosixPath(self.name).suffix
-
-    @property
-    def parent(self) -> Self:
-        """The folder; of a bucket itself."""
-        return replace(self, key=posixpath.dirname(self.key))
-
-    @property
-    def bucket(self) -> Self:
-        """The bucket, or the top of the file system."""
-        return replace(self, key="")
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The bucket and the names below it."""
-        return (str(self.bucket), *filter(None, self.key.split("/")))
-
-    def __truediv__(self, other: Any) -> Self:
-        """The path of a relative text, whose ``..`` may not lead out of the bucket."""
-        names = self.key.split("/") if self.key else []
-        for name in str(other).split("/"):
-            if name == ".." and not names:
-                raise InputError(f"{self}/{other} leads out of the bucket. Correct the path.")
-            if name == "..":
-                names.pop()
-            elif name not in ("", "."):
-                names.append(name)
-        return replace(self, key="/".join(names))
-
-    def with_name(self, name: str) -> Self:
-        """The file of another name in the same folder."""
-        return self.parent / name
-
-    def absolute(self) -> Self:
-        """The path itself."""
-        return self
-
-    @property
-    def _place(self) -> tuple[Any, str]:
-        """The file system of pyarrow, and the path on it."""
-        files = _file_system(self.protocol, self.authority, self.query)
-        user, at, host = self.authority.rpartition("@")
-        if self.protocol == "hdfs":
-            return files, f"/{self.key}"
-        bucket = user if at and self.protocol.startswith("abfs") else host
-        return files, f"{bucket}/{self.key}".strip("/")
-
-    def stat(self) -> Status:
-        """Size and time."""
-        with explain_errors(self, "read"):
-            files, path = self._place
-            return _status(files.get_file_info(path))
-
-    def exists(self) -> bool:
-        """Whether a file or folder of the name exists; a folder exists while it has files."""
-        return self._mode() != 0
-
-    def is_file(self) -> bool:
-        """Whether it is a file."""
-        return stat.S_ISREG(self._mode())
-
-    def is_dir(self) -> bool:
-        """Whether it is a folder, or a whole bucket."""
-        return stat.S_ISDIR(self._mode())
-
-    def _mode(self) -> int:
-        try:
-            return self.stat().st_mode
-        except FileNotFoundError:
-            return 0
-
-    def open(self, mode: str = "rb") -> Any:
-        """The file, opened for reading."""
-        with explain_errors(self, "read"):
-            files, path = self._place
-            return files.open_input_file(path)
-
-    def read_bytes(self) -> bytes:
-        """The content."""
-        with explain_errors(self, "read"), self.open() as file:
-            return bytes(file.readall())
-
-    def upload(self, file: Path) -> None:
-        """Take the content of a local file; it appears complete or not at all."""
-        from pyarrow import fs
-
-        with explain_errors(self, "written"):
-            files, path = self._place
-            fs.copy_files(str(file), path, fs.LocalFileSystem(), files)
-
-    def listing(self) -> dict[str, Status]:
-        """All files below, by their names relative to this folder, in one request."""
-        from pyarrow import fs
-
-        with explain_errors(self, "listed"):
-            files, path = self._place
-            found = files.get_file_info(fs.FileSelector(path, recursive=True))
-        start = len(path.strip("/")) + 1 if path.strip("/") else 0
-        return {
-            info.path.strip("/")[start:]: _status(info)
-            for info in found
-            if info.type == fs.FileType.File
-        }
-
-    def glob(self, pattern: str) -> Iterator[Self]:
-        """Files directly in this folder whose names match; none where there is no folder."""
-        with contextlib.suppress(FileNotFoundError):
-            for name in self.listing():
-                if "/" not in name and fnmatch.fnmatchcase(name, pattern):
-                    yield self / name
-
-
-Location: TypeAlias = Path | RemotePath
-"""A local or remote path."""
-
-
-def _status(info: Any) -> Status:
-    from pyarrow import fs
-
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError
-    mode = stat.S_IFREG if info.type == fs.FileType.File else stat.S_IFDIR
-    size = -1 if info.size is None else info.size  # unknown, hence not empty
-    return Status(size, info.mtime_ns or 0, mode)
-
-
-@functools.cache
-def _file_system(protocol: str, authority: str, query: str) -> Any:
-    """The file system of pyarrow for an address."""
-    import pyarrow as pa
-    from pyarrow import fs
-
-    if protocol not in BUILT_IN:
-        import fsspec
-
-        return fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(protocol)))
-    if protocol in ("gs", "gcs") and "retry_limit_seconds" not in query:  # 15 minutes by default
-        query = f"{query}&retry_limit_seconds=20" if query else "?retry_limit_seconds=20"
-    try:
-        return fs.FileSystem.from_uri(f"{protocol}://{authority}{query}")[0]
-    except pa.ArrowInvalid as error:
-        host = authority.rpartition("@")[2]
-        reason = _first_line(error).replace(authority, host)  # it quotes the secret, too
-        advice = "Correct the address or its options."
-        raise InputError(f"{protocol}://{host}: {reason}. {advice}") from None
-
-
-@contextlib.contextmanager
-def explain_errors(path: RemotePath, action: str) -> Iterator[None]:
-    """Say what went wrong where a file could not be `action` ("read"), and what to do."""
-    try:
-        yield
-    except DacoError:
-        raise
-    except FileNotFoundError:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
-    except ImportError as error:
-        raise MissingExtraError(f"{path} needs another package: {error}.") from None
-    except Exception as error:  # each file system of fsspec has kinds of its own
-        reason = _first_line(error)[-200:]
-        hints = _OF_S3 if path.protocol == "s3" else dict.fromkeys(_OF_S3, "")
-        facts = {"path": path, "bucket": path.bucket, "reason": reason, "action": action, **hints}
-        for pattern, message in _CAUSES.items():
-            if re.search(pattern, f"{type(error).__name__}: {error}", re.IGNORECASE):
-                raise DataError(message.format(**facts)) from None
-        raise DataError(f"{path}: cannot be {action} ({reason}).") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(" .") or type(error).__name__
 
 
 def parse_location(given: str | os.PathLike[str] | Location) -> Location:
@@ -264,58 +59,67 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
     Parameters
     ----------
     given : str or path
-        A URL such as ``s3://bucket/folder/name``; everything else is a local path. After a ``?``
-        come options of the file system, such as ``region``, or ``endpoint_override`` and
-        ``scheme`` for a store of your own; they hold for everything below.
+        A URL such as ``s3://bucket/folder/name``; everything else is a local path. A `UPath` stays
+        as it is, with its storage options.
 
     Returns
     -------
-    Path or RemotePath
+    Path or UPath
+
+    Raises
+    ------
+    InputError
+        The URL has a password, no bucket or an unknown protocol.
+    MissingExtraError
+        universal_pathlib or the package of the protocol is not installed.
 
     Examples
     --------
     >>> from daco.files.remote import parse_location
     >>> parse_location("clips/fan"), parse_location("file:///data/fan")
     (PosixPath('clips/fan'), PosixPath('/data/fan'))
-    >>> parse_location("s3://plant/clips//fan/?region=eu-west-1") / "a.wav"
-    RemotePath('s3://plant/clips/fan/a.wav')
+    >>> print(parse_location("s3://plant/clips//fan/") / "a.wav")
+    s3://plant/clips/fan/a.wav
     """
     match = _URL.fullmatch(given) if isinstance(given, str) else None
     if match is None:
         return given if is_remote(given) else Path(cast(Any, given))
-    protocol, rest = match[1].lower(), match[2]
+    protocol, host, path = match[1].lower(), match[2], match[3]
     if protocol == "file":
         from urllib.request import url2pathname
 
         return Path(url2pathname(urlsplit(str(given)).path))
-    if protocol not in BUILT_IN:
-        _require_protocol(protocol)
-        authority, _, key = rest.partition("/")
-        return RemotePath(protocol, authority, "") / key
-    rest, mark, options = rest.partition("?")
-    authority, _, key = rest.partition("/")
-    if protocol == "s3" and ":" in authority and "@" not in authority:  # what follows is secret
+    if ":" in re.sub(r":\d{1,5}$", "", host):  # everything after it may be secret
         raise InputError(
-            "s3://...: the name of a bucket cannot contain a colon. In a secret, write / as %2F "
-            "and ? as %3F, or better, set the credentials in the environment."
+            f"{protocol}://... has a colon before the first slash. Set user and password in the "
+            "environment, and give a URL without them."
         )
-    if not authority:
-        raise InputError(f"{protocol}:///{key}: name a bucket, such as {protocol}://plant/clips.")
-    return RemotePath(protocol, authority, "", mark + options if options else "") / key
+    if protocol in _BUCKETS and not host:
+        raise InputError(f"{given}: name a bucket, such as {protocol}://plant/clips.")
+    _require_protocol(protocol)
+    from upath import UPath
+
+    options: Any = {"use_listings_cache": False} if protocol in _BUCKETS else {}
+    names = posixpath.normpath(f"/{path}").strip("/")
+    return UPath(f"{protocol}://{host}/{names}", **options)
 
 
 def _require_protocol(protocol: str) -> None:
     try:
         import fsspec
+        import upath  # noqa: F401
     except ImportError:
         raise MissingExtraError(
             f'{protocol}:// needs the extra remote: pip install "daco-asd[remote]".'
         ) from None
-    if protocol not in fsspec.available_protocols():
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ValueError:
         raise InputError(
-            f"{protocol}:// is not a known file system. pyarrow has {', '.join(BUILT_IN)}; "
-            "packages for fsspec add others."
-        )
+            f"{protocol}:// is not a known file system. Packages for fsspec add others."
+        ) from None
+    except ImportError as error:
+        raise MissingExtraError(f"{protocol}:// needs another package: {error}.") from None
 
 
 def is_url(text: str) -> bool:
@@ -323,16 +127,29 @@ def is_url(text: str) -> bool:
     return _URL.fullmatch(text) is not None
 
 
-def is_remote(value: object) -> TypeIs[RemotePath]:
+def is_remote(value: object) -> TypeIs[UPath]:
     """Tell whether a value is a remote path."""
-    return isinstance(value, RemotePath)
+    upath = sys.modules.get("upath")  # loaded by who made the path
+    return upath is not None and isinstance(value, upath.UPath) and not isinstance(value, Path)
+
+
+def bucket_of(path: UPath) -> UPath:
+    """The bucket of a path, or the top of its file system."""
+    return [path, *path.parents][-1]
+
+
+def name_of(path: Location) -> str:
+    """The last part of a path; of a whole bucket its name."""
+    return path.name or str(path).rstrip("/").rpartition("/")[2]
 
 
 def missing_message(path: Location) -> str:
     """The sentence about a file or folder that does not exist, or whose bucket does not."""
-    if is_remote(path) and not path.bucket.exists():
-        path = path.bucket
-    return f"{path} does not exist."
+    if is_remote(path):
+        with explain_errors(path):
+            bucket = bucket_of(path)
+            path = path if bucket.exists() else bucket
+    return f"{str(path).rstrip('/')} does not exist."
 
 
 def require_local(given: Location | str, what: str) -> Path:
@@ -341,37 +158,88 @@ def require_local(given: Location | str, what: str) -> Path:
     if isinstance(path, Path):
         return path
     raise InputError(
-        f"{what} can only be written to this computer. Got {path} instead: choose a local folder, "
-        "and copy it when the command has finished."
+        f"{what} must be on this computer. Got {path} instead: give a local path, and copy what is "
+        "there with the tools of the store."
     )
 
 
 @contextlib.contextmanager
+def explain_errors(path: Location, action: str = "read") -> Iterator[None]:
+    """Turn failures of a store into a `DataError`: what could not be `action`, and what to do.
+
+    A missing file stays a `FileNotFoundError`, and errors of local files stay as they are.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not is_remote(path) or not _is_of_store(error):
+            raise
+        text = f"{type(error).__name__}: {error} {error.__cause__ or ''}"
+        reason = str(error).strip().partition("\n")[0].rstrip(" .")[-200:] or type(error).__name__
+        facts = {"path": path, "bucket": str(bucket_of(path)).rstrip("/"), "reason": reason}
+        for pattern, message in _CAUSES.items():
+            if re.search(pattern, text, re.IGNORECASE):
+                raise DataError(message.format(action=action, **facts)) from None
+        if isinstance(error, FileNotFoundError):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+        raise DataError(f"{path}: cannot be {action} ({reason}).") from None
+
+
+def _is_of_store(error: Exception) -> bool:
+    """Whether a store raised an error; each has kinds of its own beside those of Python."""
+    package = type(error).__module__.partition(".")[0]
+    return isinstance(error, OSError) or package not in ("builtins", "daco", "pyarrow", "pandas")
+
+
+def is_folder(path: Location) -> bool:
+    """Whether a location is a folder; a remote one exists while it has files."""
+    with explain_errors(path):
+        return path.is_dir()
+
+
+def is_file(path: Location) -> bool:
+    """Whether a location is a file."""
+    with explain_errors(path):
+        return path.is_file()
+
+
+@contextlib.contextmanager
 def open_location(path: Location) -> Iterator[Any]:
-    """Return a local path as it is, and a remote file opened for reading."""
+    """Yield a local path as it is, and a remote file opened for reading."""
     if isinstance(path, Path):
         yield path
         return
-    with contextlib.closing(path.open()) as file:
+    with explain_errors(path), path.open("rb") as file:
         yield file
 
 
-def statuses(root: Location, paths: Iterable[str]) -> list[Any]:
+def list_files(folder: UPath) -> dict[str, Status]:
+    """All files below a remote folder by their names relative to it, in one listing."""
+    start = len(folder.path.rstrip("/")) + 1
+    with explain_errors(folder, "listed"):
+        found = cast(dict[str, Any], folder.fs.find(folder.path, detail=True))
+    return {name[start:]: _status(facts) for name, facts in found.items() if not name.endswith("/")}
+
+
+def _status(facts: dict[str, Any]) -> Status:
+    size = facts.get("size")
+    time = next((facts[key] for key in _TIMES if facts.get(key) is not None), 0)
+    seconds = time.timestamp() if hasattr(time, "timestamp") else time
+    nanoseconds = int(seconds * 1e9) if isinstance(seconds, int | float) else 0
+    return Status(-1 if size is None else size, nanoseconds)
+
+
+def statuses(root: Location, paths: Sequence[str]) -> list[Any]:
     """Size and time of each file below `root`, None where there is none.
 
     Remote files are found by one listing of the folder that has them all.
     """
     if isinstance(root, Path):
         return [_local_status(os.path.join(root, path)) for path in paths]
-    keys = [(root / path).key for path in paths]
-    top = os.path.commonpath([f"/{posixpath.dirname(key)}" for key in keys])
-    folder = root.bucket / top
-    try:
-        listed = folder.listing()
-    except FileNotFoundError:
-        return [None] * len(keys)
-    start = len(folder.key) + 1 if folder.key else 0
-    return [listed.get(key[start:]) for key in keys]
+    common = posixpath.commonpath([f"/{posixpath.dirname(path)}" for path in paths]).strip("/")
+    listed = list_files(root / common if common else root)
+    start = len(common) + 1 if common else 0
+    return [listed.get(path[start:]) for path in paths]
 
 
 def _local_status(path: str) -> os.stat_result | None:

@@ -484,6 +484,7 @@ def test_a_reader_gives_every_machine_its_vectors_whatever_fits(whole, path, bud
 
 
 def test_vectors_are_read_from_another_file_system(whole, path):
+    pytest.importorskip("upath", reason="universal_pathlib is not installed")
     fsspec = pytest.importorskip("fsspec")
     fsspec.filesystem("memory").pipe("/tables/emb.parquet", path.read_bytes())
     table = read_without_vectors("memory://tables/emb.parquet")
