@@ -12,6 +12,7 @@ from command_line import refused, run, said
 from drill import FAULTY, NORMALS, hum
 from shared_data import shared
 
+from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import SCHEMA
 from daco.errors import DataError, ModelError, WeightsError
@@ -88,12 +89,14 @@ def test_embeddings_do_instead_of_recordings(drill, tmp_path):
 
 def test_a_model_of_own_embeddings_scores_them_and_no_recordings(drill, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, 5))
-    np.savez(tmp_path / "own.npz", embedding=X, domain=["a"] * 20 + ["b"] * 10)
-    own, _ = fitted(tmp_path / "own.npz", tmp_path / "own.daco", "--config", "raw-k2")
+    table = EmbeddingTable.from_arrays(X, domain=["a"] * 20 + ["b"] * 10)
+    table.write(tmp_path / "own.parquet")
+    own, _ = fitted(tmp_path / "own.parquet", tmp_path / "own.daco", "--config", "raw-k2")
     assert (own.frontend, own.config) == (None, "raw-k2")
     assert "named by the user" in said("inspect", tmp_path / "own.daco", "--verbose")
     assert "embeddings of your own" in str(refused("score", tmp_path / "own.daco", drill[0]))
-    lines = run("score", tmp_path / "own.daco", tmp_path / "own.npz", "--csv").stdout.splitlines()
+    judged = run("score", tmp_path / "own.daco", tmp_path / "own.parquet", "--csv")
+    lines = judged.stdout.splitlines()
     assert len(lines) == 31
 
 

@@ -52,7 +52,7 @@ def target_of(kind: str, folder: Path) -> Target:
         return lambda data: _load_model(path, data)
     if kind in ("manifest", "list"):
         return _manifest_reader(path)
-    if kind in ("parquet", "npz"):
+    if kind == "parquet":
         return lambda data: _read_table(path, data)
     return _recording_judge(path)
 

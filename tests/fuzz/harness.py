@@ -38,7 +38,6 @@ COUNTS = {
     "mp3": 400,
     "list": 500,
     "parquet": 500,
-    "npz": 500,
 }
 """Inputs of each kind in the suite."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import struct
-import zipfile
 from collections.abc import Callable
 from random import Random
 
@@ -79,12 +77,6 @@ def _table(**options: object) -> bytes:
         return file.getvalue()
 
 
-def _npz(save: Callable[..., None]) -> bytes:
-    file = io.BytesIO()
-    save(file, embedding=_embeddings(), domain=np.array(["old"] * 9 + ["new"] * 3))
-    return file.getvalue()
-
-
 SEEDS: dict[str, Callable[[], list[bytes]]] = {
     "manifest": lambda: [
         _manifest().encode(),
@@ -94,7 +86,6 @@ SEEDS: dict[str, Callable[[], list[bytes]]] = {
     ],
     "list": lambda: [_list()],
     "parquet": lambda: [_table(), _table(compression="none"), _table(compression="gzip")],
-    "npz": lambda: [_npz(np.savez), _npz(np.savez_compressed)],
 }
 
 
@@ -140,53 +131,8 @@ def mutate_parquet(rng: Random, data: bytes) -> bytes:
     return body + bytes(footer) + struct.pack("<I", length) + b"PAR1"
 
 
-def mutate_npz(rng: Random, data: bytes) -> bytes:
-    """Arrays of another type, shape or order than their bytes, in a sound archive."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = [(name, archive.read(name)) for name in archive.namelist()]
-    which = rng.randrange(len(members))
-    name, content = members[which]
-    length = int.from_bytes(content[8:10], "little")
-    header = content[10 : 10 + length].decode("latin-1").rstrip()
-    shapes = ("(12, 4)", "(12,)", "()", "(0, 4)", "(12, 0)", "(-1, 4)", "(2**40,)", "(12, 4.0)",
-              "(100000000000, 4)", "(9223372036854775807, 2)", "(12, 4, 1, 1)", "None")  # fmt: skip
-    types = ("'<f4'", "'|O'", "'<U3'", "'<f8'", "'>f4'", "'<c8'", "'|V0'", "'<M8[s]'", "'<U99999'",
-             "[('a', '<f4')]", "'<f2'", "'|b1'", "'|S1'", "7")  # fmt: skip
-    action = rng.randrange(4)
-    if action == 0:
-        header = header.replace("(12, 4)", rng.choice(shapes)).replace("(12,)", rng.choice(shapes))
-    elif action == 1:
-        header = header.replace("'<f4'", rng.choice(types)).replace("'<U3'", rng.choice(types))
-    elif action == 2:
-        header = header.replace("False", rng.choice(("True", "1", "None")))
-    else:
-        header = rng.choice(("", "{}", "[]", "(" * 5000, "1" * 5000, json.dumps({"a": 1}), "\0"))
-    packed = header.encode("latin-1")
-    version = bytes([rng.choice((1, 1, 1, 1, 2, 3, 9)), 0])
-    content = (
-        content[:6] + version + struct.pack("<H", len(packed)) + packed + content[10 + length :]
-    )
-    members[which] = name, content
-    if rng.random() < 0.2:
-        members.append((rng.choice(("embedding.npy", "../x.npy", "label.npy", "x")), content))
-    return _archive(members, rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)))
-
-
-def _archive(members: list[tuple[str, bytes]], compression: int) -> bytes:
-    import warnings
-
-    file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a name twice is meant
-        with zipfile.ZipFile(file, "w", compression) as archive:
-            for name, content in members:
-                archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-    return file.getvalue()
-
-
 MUTATIONS: dict[str, Mutation] = {
     "manifest": mutate_manifest,
     "list": mutate_parquet,
     "parquet": mutate_parquet,
-    "npz": mutate_npz,
 }

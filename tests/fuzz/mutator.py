@@ -23,8 +23,8 @@ Mutation = Callable[[Random, bytes], bytes]
 EXTREMES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x10000)
 LONG_EXTREMES = (*EXTREMES, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 2**63 - 1, 2**64 - 1)
 
-KINDS = ("wav", "flac", "model", "manifest", "ogg", "aiff", "mp3", "parquet", "npz", "list")
-"""A ``manifest`` is CSV, a ``list`` the same as Parquet; ``parquet`` and ``npz`` are embeddings."""
+KINDS = ("wav", "flac", "model", "manifest", "ogg", "aiff", "mp3", "parquet", "list")
+"""A ``manifest`` is CSV, a ``list`` the same as Parquet; ``parquet`` has embeddings."""
 
 SUFFIXES = {kind: f".{kind}" for kind in KINDS} | {
     "model": ".daco",
@@ -124,7 +124,7 @@ def append(rng: Random, data: bytes) -> bytes:
 
 def splice(rng: Random, data: bytes) -> bytes:
     """The beginning of this file and the end of one of another kind."""
-    other = rng.choice(seeds(rng.choice(("wav", "flac", "manifest", "ogg", "npz"))))
+    other = rng.choice(seeds(rng.choice(("wav", "flac", "manifest", "ogg", "parquet"))))
     return data[: _place(rng, data)] + other[_place(rng, other) :]
 
 

@@ -6,7 +6,6 @@ import csv
 import datetime
 import io
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,9 +13,8 @@ from fuzz.harness import Child, check
 from fuzz.mutate_tables import RECORDINGS
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-KINDS = ("manifest", "list", "parquet", "npz")
+KINDS = ("manifest", "list", "parquet")
 
 
 @pytest.fixture(scope="module")
@@ -69,20 +67,6 @@ def test_any_path_is_found_or_refused(child, path):
 @given(st.binary(max_size=300))
 def test_any_bytes_are_refused(child, data):
     assert child.feed("manifest", data) == "DataError"
-
-
-_ARRAYS = hnp.arrays(hnp.scalar_dtypes(), hnp.array_shapes(min_dims=0, max_dims=3, max_side=4))
-
-
-@given(
-    embedding=_ARRAYS | hnp.arrays(np.float32, (3, 2)),
-    name=st.sampled_from(("domain", "label", "year", "split", "attributes", "embedding.mean", "x")),
-    column=_ARRAYS | hnp.arrays(hnp.unicode_string_dtypes(max_len=4), 3),
-)
-def test_any_arrays_are_a_table_or_refused(child, embedding, name, column):
-    file = io.BytesIO()
-    np.savez(file, **{"embedding": embedding, name: column})
-    assert child.feed("npz", file.getvalue()) in ("accepted", "DataError")
 
 
 _COLUMNS = (

@@ -6,6 +6,7 @@ sentence about something that looks wrong but is no error.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ DEFAULT_MACHINE = "machine"
 
 ONE_DOMAIN = "all"
 """The domain of clips whose source names no domains."""
+
+_DCASE = re.compile(r"section_\d|((normal|anomaly)_)?id_\d")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +230,10 @@ def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
         yield f"{quantity(faulty, 'training clip')} labelled anomaly: {name_list(faulty)}."
     names: dict[tuple[str, str | None, str], list[str]] = defaultdict(list)
     for clip in clips:
-        names[clip.split, clip.domain, stem_of(clip.path)].append(clip.path)
+        stem = stem_of(clip.path)
+        if not _DCASE.match(stem):  # recorders number the clips of every folder from 1
+            stem = f"{clip.path.rpartition('/')[0]}/{stem}"
+        names[clip.split, clip.domain, stem].append(clip.path)
     repeated = [" = ".join(paths) for paths in names.values() if len(paths) > 1]
     if repeated:
         yield f"{quantity(repeated, 'name')} used more than once: {name_list(repeated, 3)}."

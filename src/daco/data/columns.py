@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,20 +27,6 @@ def parse_json(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def is_embedding(name: str) -> bool:
-    """Whether a column holds the vectors of a readout."""
-    return name == "embedding" or name.startswith("embedding.")
-
-
-def require_embedding(names: Collection[str]) -> None:
-    """An error where no column holds vectors."""
-    if "embedding" not in names:
-        raise InputError(
-            f"there is no column 'embedding'. It has {', '.join(map(repr, names)) or 'none'}; "
-            "rename the one that holds the vectors."
-        )
 
 
 def clip_columns(

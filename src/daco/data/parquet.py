@@ -1,4 +1,4 @@
-"""Embedding tables on disk: the Parquet schema, checked reading, atomic writing."""
+"""Files of embedding tables: the Parquet schema, checked reading, atomic writing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +16,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.columns import clip_columns, is_embedding, parse_json, require_embedding
+from daco.data.columns import clip_columns, parse_json
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, explain_errors, open_location
-from daco.validation import Float32s, as_float32, require_finite
+from daco.validation import Float32s, Indices, as_float32, require_finite
 
 PREFIX = "daco."
 """Of daco's keys in the file's metadata; other programs keep theirs beside them."""
@@ -30,6 +29,35 @@ ROW_GROUP = 4096
 
 LARGE, UNPACKED = 2**30, 20
 """Bytes that any file may become in memory, and bytes that each byte of a larger one may become."""
+
+_TYPES = {"year": pa.int32(), "label": pa.int8()}
+_NULLABLE = ("year", "domain", "label", "session")
+
+Content = tuple[dict[str, NDArray[Any]], dict[str, Float32s], dict[str, str]]
+"""Columns, matrices by readout, and metadata."""
+
+
+class TableFile(NamedTuple):
+    """A file as it was when its clips were read."""
+
+    path: Location
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Location) -> TableFile:
+        """The file as it is now."""
+        with naming_file(path):
+            status = path.stat()
+        return cls(path, status.st_size, status.st_mtime_ns)
+
+    def require_unchanged(self) -> None:
+        """Raise a `DataError` if the file is not as it was."""
+        if TableFile.of(self.path) != self:
+            raise DataError(
+                "changed while it was read. Leave it as it is, and run the same command again.",
+                path=self.path,
+            )
 
 
 def column_name(readout: str, readouts: Iterable[str]) -> str:
@@ -41,33 +69,11 @@ def column_name(readout: str, readouts: Iterable[str]) -> str:
     return "embedding" if readout == next(iter(readouts)) else f"embedding.{readout}"
 
 
-def arrow_schema(
-    dims: Mapping[str, int], metadata: Mapping[str, str], *, sessions: bool = False
-) -> pa.Schema:
-    """Clip columns, with or without sessions, one fixed-size list per readout, the metadata."""
-    kinds = {"year": pa.int32(), "label": pa.int8()}
-    optional = ("year", "domain", "label", "session")
-    fields = [
-        pa.field(name, kinds.get(name, pa.string()), nullable=name in optional)
-        for name in COLUMNS
-        if sessions or name != "session"
-    ]
-    fields += [
-        pa.field(column_name(readout, dims), _vector_type(dim), nullable=False)
-        for readout, dim in dims.items()
-    ]
-    stored = {PREFIX + key: value for key, value in metadata.items()}
-    return pa.schema(fields, metadata={**stored, PREFIX + "readouts": json.dumps(list(dims))})
-
-
-def _vector_type(dim: int) -> pa.FixedSizeListType:
-    return pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
-
-
 def vector_array(matrix: Float32s) -> pa.FixedSizeListArray:
     """The rows of a matrix as an Arrow column, not copied."""
     values = pa.array(np.ascontiguousarray(matrix).ravel())
-    return pa.FixedSizeListArray.from_arrays(values, type=_vector_type(matrix.shape[1]))
+    element = pa.field("element", pa.float32(), nullable=False)
+    return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(element, matrix.shape[1]))
 
 
 def attributes_text(attributes: Mapping[str, str]) -> str:
@@ -84,56 +90,122 @@ def own_metadata(schema: pa.Schema) -> dict[str, str]:
     }
 
 
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A writer that spends no time on what cannot be compressed: the vectors."""
-    text = [field.name for field in schema if not pa.types.is_fixed_size_list(field.type)]
-    packed = [f"{name}.list.element" for name in schema.names if name not in text]
-    compression = dict.fromkeys(text, "zstd") | dict.fromkeys(packed, "none")
-    return pq.ParquetWriter(
-        path, schema, compression=compression, use_dictionary=text, write_statistics=text
-    )
-
-
 def write_parquet(
     columns: Mapping[str, NDArray[Any]],
     vectors: Mapping[str, Any],
     metadata: Mapping[str, str],
     path: Location,
 ) -> None:
-    """Write a table as Parquet, whole or not at all; `vectors` are Arrow columns by readout."""
-    if path.suffix.lower() == ".npz":
+    """Write a table as Parquet, whole or not at all; `vectors` are Arrow columns by readout.
+
+    Sessions are left out where no clip has one.
+    """
+    if path.suffix.lower() != ".parquet":
         raise InputError(f"{path}: tables are written as Parquet. Give it the extension .parquet.")
-    dims = {name: array.type.list_size for name, array in vectors.items()}
     columns = {name: values for name, values in columns.items() if name != "session" or any(values)}
-    schema = arrow_schema(dims, metadata, sessions="session" in columns)
-    arrays = {column_name(name, dims): array for name, array in vectors.items()}
-    for name, values in columns.items():
-        listed = values.tolist()
-        if name == "attributes":
-            listed = list(map(attributes_text, listed))
-        try:
-            arrays[name] = pa.array(listed, schema.field(name).type if name in COLUMNS else None)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InputError(f"column {name!r} cannot be stored in Parquet: {error}.") from None
-        if name not in COLUMNS:
-            schema = schema.append(pa.field(name, arrays[name].type))
-    with atomic_write(path) as temporary, _writer(temporary, schema) as writer:
-        writer.write_table(pa.table(arrays, schema=schema), row_group_size=ROW_GROUP)
+    own = [name for name in columns if name not in COLUMNS]
+    arrays = {name: _arrow_column(name, columns[name]) for name in columns if name not in own}
+    arrays |= {column_name(readout, vectors): array for readout, array in vectors.items()}
+    arrays |= {name: _arrow_column(name, columns[name]) for name in own}
+    fields = [
+        pa.field(name, array.type, nullable=name in own or name in _NULLABLE)
+        for name, array in arrays.items()
+    ]
+    stored = {PREFIX + key: value for key, value in metadata.items()}
+    stored[PREFIX + "readouts"] = json.dumps(list(vectors))
+    table = pa.table(list(arrays.values()), schema=pa.schema(fields, metadata=stored))
+    text = [field.name for field in fields if not pa.types.is_fixed_size_list(field.type)]
+    packed = {f"{each.name}.list.element": "none" for each in fields if each.name not in text}
+    options: Any = {"compression": dict.fromkeys(text, "zstd") | packed, "use_dictionary": text}
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, row_group_size=ROW_GROUP, write_statistics=text, **options)
 
 
-def read_parquet(
-    path: Location,
-) -> tuple[dict[str, NDArray[Any]], dict[str, Float32s], dict[str, str]]:
-    """Columns, matrices by readout and metadata of a file, checked."""
-    with open_location(path) as source, open_parquet(source, path.stat().st_size) as file:
-        require_table(file)
-        names = [field.name for field in file.schema_arrow if _is_table_column(field)]
+def _arrow_column(name: str, column: NDArray[Any]) -> pa.Array:
+    values = column.tolist()
+    if name == "attributes":
+        values = list(map(attributes_text, values))
+    try:
+        return pa.array(values, _TYPES.get(name, pa.string()) if name in COLUMNS else None)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputError(f"column {name!r} cannot be stored in Parquet: {error}.") from None
+
+
+def read_parquet(path: Location) -> Content:
+    """Read and check a whole file."""
+    with open_table(path) as file:
+        names = [field.name for field in file.schema_arrow if _is_used(field)]
         # One read over all row groups gives one chunk per column: a matrix is a view of it.
         content = file.read(columns=names)
-    metadata = own_metadata(content.schema)
-    vectors = {name: as_matrix(content[name], name) for name in names if is_embedding(name)}
-    given = {name: values_of(content[name]) for name in names if not is_embedding(name)}
-    return clip_columns(given, len(content)), by_readout(vectors, metadata), metadata
+        vectors = {name: _as_matrix(content[name], name) for name in names if is_embedding(name)}
+        given = {name: values_of(content[name]) for name in names if not is_embedding(name)}
+        metadata = own_metadata(content.schema)
+        return clip_columns(given, len(content)), _by_readout(vectors, metadata), metadata
+
+
+def read_clip_columns(path: Location, further: Iterable[str] = ()) -> Content:
+    """Read a file without its vectors: the matrices have no rows.
+
+    Attributes and sessions, which may take more memory than all other columns, are left out unless
+    they are among the `further` columns.
+    """
+    wanted = [name for name in COLUMNS if name not in ("attributes", "session")]
+    wanted += [name for name in further if name not in wanted]
+    with open_table(path) as file:
+        names = file.schema_arrow.names
+        own = () if "path" in names else ("file_name",)
+        content = file.read(columns=[name for name in (*wanted, *own) if name in names])
+        given = {name: values_of(content[name]) for name in content.column_names}
+        columns = clip_columns(given, len(content), [name for name in wanted if name in COLUMNS])
+        metadata = own_metadata(file.schema_arrow)
+        vectors = {}
+        for name in filter(is_embedding, names):
+            first = next(file.iter_batches(1, columns=_leaf(file, name)))
+            vectors[name] = _as_matrix(pa.chunked_array([first.column(name)]), name)[:0]
+        return columns, _by_readout(vectors, metadata), metadata
+
+
+def read_vectors(source: TableFile, rows: Indices, column: str, dim: int) -> Float32s:
+    """Read and check vectors of some clips of a file, (len(rows), dim), in this order.
+
+    Row groups without such clips are skipped, and one of the others is in memory at a time.
+    """
+    source.require_unchanged()
+    vectors = np.empty((len(rows), dim), np.float32)
+    with naming_file(source.path), open_table(source.path) as file:
+        sizes = [file.metadata.row_group(each).num_rows for each in range(file.num_row_groups)]
+        ends = np.cumsum(sizes)
+        group_of = np.searchsorted(ends, rows, side="right")
+        for group in np.unique(group_of).tolist():
+            start = int(ends[group]) - sizes[group]
+            content = file.read_row_group(group, columns=_leaf(file, column))
+            part = _as_matrix(content[column], column, start)
+            if part.shape[1] != dim:
+                raise InputError(
+                    f"row {start} has {part.shape[1]} values, row 0 has {dim}. Embed all clips "
+                    "with one network and one readout."
+                )
+            here = group_of == group
+            vectors[here] = part[rows[here] - start]
+    return vectors
+
+
+@contextmanager
+def open_table(path: Location) -> Iterator[pq.ParquetFile]:
+    """Open the file of an embedding table, which must have vectors, rows and different columns."""
+    with open_location(path) as source, open_parquet(source, path.stat().st_size) as file:
+        names = file.schema_arrow.names
+        if "embedding" not in names:
+            raise InputError(
+                f"there is no column 'embedding'. It has {', '.join(map(repr, names)) or 'none'}; "
+                "rename the one that holds the vectors."
+            )
+        repeated = [name for name in names if names.count(name) > 1]
+        if repeated:
+            raise InputError(f"the column {repeated[0]!r} occurs twice. Drop one of them.")
+        if not file.metadata.num_rows:
+            raise InputError("the table has no rows. Embed some clips first.")
+        yield file
 
 
 def open_parquet(source: Any, size: int) -> pq.ParquetFile:
@@ -147,14 +219,13 @@ def open_parquet(source: Any, size: int) -> pq.ParquetFile:
     schema, content = plain.schema_arrow, plain.metadata
     groups = range(content.num_row_groups)
     packed = sum(content.row_group(group).total_byte_size for group in groups)
-    require_size(max(packed, content.num_rows * sum(_width(each.type) for each in schema)), size)
+    needed = max(packed, content.num_rows * sum(_width(each.type) for each in schema))
+    if needed > max(LARGE, UNPACKED * size):
+        raise InputError(
+            f"its {size:,} bytes would become {needed:,} in memory. Write it again, or split it."
+        )
     texts = [field.name for field in schema if pa.types.is_string(field.type)]
     return pq.ParquetFile(source, metadata=content, read_dictionary=texts, pre_buffer=False)
-
-
-def _width(kind: pa.DataType) -> int:
-    """The fewest bytes that a value takes."""
-    return 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 8
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:
@@ -168,32 +239,6 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     return values
 
 
-def require_size(needed: int, size: int) -> None:
-    """Raise where content of `needed` bytes is unbelievably large for a file of `size` bytes."""
-    if needed > max(LARGE, UNPACKED * size):
-        raise InputError(
-            f"its {size:,} bytes would become {needed:,} in memory. Write it again, or split it."
-        )
-
-
-def _is_table_column(field: pa.Field) -> bool:
-    """Embeddings, clip columns and plain columns; not pandas' index, not nested columns."""
-    if is_embedding(field.name) or field.name in COLUMNS:
-        return True
-    return not field.name.startswith("__index_level_") and not pa.types.is_nested(field.type)
-
-
-def require_table(file: pq.ParquetFile) -> None:
-    """An error where there are no vectors or no rows, or a column is there twice."""
-    names = file.schema_arrow.names
-    require_embedding(names)
-    repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if repeated:
-        raise InputError(f"the column {repeated[0]!r} occurs twice. Drop one of them.")
-    if not file.metadata.num_rows:
-        raise InputError("the table has no rows. Embed some clips first.")
-
-
 @contextmanager
 def naming_file(path: Location) -> Iterator[None]:
     """Turn errors of reading into a DataError that names the file."""
@@ -203,49 +248,66 @@ def naming_file(path: Location) -> Iterator[None]:
     except InputError as error:
         raise DataError(error.reason, path=path) from None
     except pa.ArrowException as error:
-        reason = f"not a readable Parquet file ({first_line(error)})."
-        raise DataError(reason, path=path) from None
+        reason = str(error).strip().partition("\n")[0].rstrip(".") or "empty file"
+        raise DataError(f"not a readable Parquet file ({reason}).", path=path) from None
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)  # of Arrow, whose text names the file again
-        reason = os.strerror(errno.ENOENT) if missing else error.strerror or first_line(error)
+        first_line = str(error).strip().partition("\n")[0].rstrip(".")
+        reason = os.strerror(errno.ENOENT) if missing else error.strerror or first_line
         raise DataError(f"cannot be read ({reason}).", path=path) from None
     except UnicodeDecodeError:
         raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
 
 
-def as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
+def is_embedding(name: str) -> bool:
+    """Whether a column holds the vectors of a readout."""
+    return name == "embedding" or name.startswith("embedding.")
+
+
+def _is_used(field: pa.Field) -> bool:
+    """Embeddings, clip columns and plain columns; not pandas' index, not nested columns."""
+    if is_embedding(field.name) or field.name in COLUMNS:
+        return True
+    return not field.name.startswith("__index_level_") and not pa.types.is_nested(field.type)
+
+
+def _width(kind: pa.DataType) -> int:
+    """The fewest bytes that a value takes."""
+    return 4 * kind.list_size if pa.types.is_fixed_size_list(kind) else 8
+
+
+def _leaf(file: pq.ParquetFile, name: str) -> list[str]:
+    """The path of a column's values; by its own name Arrow would read 'embedding.mean', too."""
+    paths = [file.schema.column(index).path for index in range(len(file.schema))]
+    return [path for path in paths if path.rsplit(".", 2)[0] == name] or [name]
+
+
+def _as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
     """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list.
 
-    ``first`` is the row of the file that it begins with, for errors to name the right one.
+    Errors count rows from `first`, the row of the file that the column begins with.
     """
     kind, label = column.type, f"column {name!r}"
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)
     if not (is_list or pa.types.is_large_list(kind)) or not pa.types.is_floating(kind.value_type):
         raise InputError(f"{label} must hold lists of floats. Got {kind} instead.")
-    if column.null_count:
-        row = first + pc.index(column.is_null(), True).as_py()
-        raise InputError(f"{label} row {row} is missing. Drop the clip or embed it again.")
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
-    dim = int(lengths[0])
-    if dim == 0:
-        raise InputError(f"{label} holds empty lists. Embed the clips again.")
-    if (lengths != dim).any():
-        row = int(np.argmax(lengths != dim))
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    dim, wrong = int(lengths[0]), lengths != lengths[0]
+    if wrong.any() or not dim:
+        row = int(np.argmax(wrong))
+        other = f", row {first} has {dim}" if dim else ""
         raise InputError(
-            f"{label} row {first + row} has {lengths[row]} values, row {first} has {dim}. Embed "
-            "all clips with one network and one readout."
+            f"{label} row {first + row} has {lengths[row]} values{other}. Embed all clips with one "
+            "network and one readout."
         )
-    flat = array.flatten()
-    if flat.null_count:
-        row = first + pc.index(flat.is_null(), True).as_py() // dim
-        raise InputError(f"{label} row {row} has missing values. Embed the clip again.")
-    values = flat.to_numpy(zero_copy_only=False).reshape(len(array), dim)
+    # Missing values become NaN.
+    values = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), dim)
     require_finite(values, label, first)
     return as_float32(values, label, first)
 
 
-def by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dict[str, Float32s]:
+def _by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dict[str, Float32s]:
     """Matrices by readout name; the metadata knows the name of the default one."""
     if "readouts" not in metadata:
         return {name.removeprefix("embedding."): vectors[name] for name in sorted(vectors)}
@@ -258,8 +320,3 @@ def by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dic
         f"the metadata {PREFIX}readouts is {metadata['readouts']!r}, which does not describe the "
         f"columns {', '.join(map(repr, vectors))}. Embed the clips again."
     )
-
-
-def first_line(error: BaseException) -> str:
-    """What a library says is wrong, in short."""
-    return str(error).strip().partition("\n")[0].rstrip(".") or "empty file"

@@ -6,16 +6,15 @@ Recordings of a folder are listed by `scan_folder`; names of plain folders say s
 from __future__ import annotations
 
 import os
-import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from daco.audio.formats import READABLE, is_readable, is_unreadable
-from daco.data.clips import ONE_DOMAIN, SPLITS, Clip, ClipTable, find_oddities
+from daco.data.clips import ClipTable, find_oddities
 from daco.data.dcase_sets import read_tree
 from daco.data.dcase_truth import inject_truth
+from daco.data.folders import read_folder
 from daco.data.manifest import read_manifest
 from daco.errors import DataError, InputError
 from daco.files.remote import (
@@ -25,17 +24,10 @@ from daco.files.remote import (
     is_folder,
     list_files,
     missing_message,
-    name_of,
     parse_location,
 )
 from daco.text import name_list, quantity
 from daco.validation import is_utf8
-
-_FEW = 20  # machines that are listed
-_YMD = r"(19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])(\2(0[1-9]|[12]\d|3[01]))?"
-_DMY = r"(0?[1-9]|[12]\d|3[01])([-_. ])(0?[1-9]|1[0-2])\7(19|20)\d\d"
-_DATE = re.compile(rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?", re.ASCII)
-_LABELS = {"normal": 0, "anomaly": 1, "anomalous": 1, "abnormal": 1}
 
 
 def read_clips(
@@ -232,139 +224,3 @@ def list_audio(root: Location) -> tuple[dict[str, int], list[str]]:
     scan = scan_folder(root)
     sizes = {path: file.st_size for path, file in sorted(scan.files.items())}
     return sizes, scan.problems()
-
-
-def read_folder(
-    root: Location,
-    paths: Sequence[str],
-    year: int | None,
-    machine_level: int | None = None,
-    domain_level: int | None = None,
-) -> tuple[list[Clip], list[str], str]:
-    """List the clips of plain folders, with oddities and a note about what was understood.
-
-    Folders named ``train``, ``normal`` and the like say split and label; the others name machines
-    and domains.
-    """
-    places = {path: meaning_of_folders(path) for path in paths}
-    asked = machine_level is not None or domain_level is not None
-    if not asked:
-        places = {
-            path: ([name for name in folders if not _DATE.fullmatch(name)], split, label)
-            for path, (folders, split, label) in places.items()
-        }
-    outside, deep, clips = [], [], []
-    has_normal = any(label == 0 for _, _, label in places.values())
-    if has_normal:
-        # Files elsewhere may be anything, and the bank must hold normal clips only.
-        outside = [path for path, (_, *known) in places.items() if known == [None, None]]
-        for path in outside:
-            del places[path]
-    depths = {path: len(folders) for path, (folders, *_) in places.items()}
-    for level in (machine_level, domain_level):
-        if level is not None and level > max(depths.values()):
-            raise InputError(
-                f"No recording of {root} lies {quantity(level, 'folder')} deep. Choose another "
-                "level, or 0."
-            )
-    machines, domains = _levels(set(depths.values()), machine_level, domain_level)
-    # A machine without folders for its domains has one domain.
-    deepest = max(machines, domains)
-    divided = {
-        tuple(names[:machines])
-        for names, *_ in places.values()
-        if domains and len(names) >= deepest
-    }
-    for path, (names, named_split, label) in places.items():
-        split = named_split or ("test" if label == 1 else "train")
-        is_divided = tuple(names[:machines]) in divided
-        missing = depths[path] < (deepest if is_divided else machines)
-        if missing and (split == "train" or depths[path] < machines):
-            outside.append(path)
-            continue
-        machine = names[machines - 1] if machines else name_of(root)
-        domain: str | None = ONE_DOMAIN
-        if is_divided:
-            domain = None if missing else names[domains - 1]
-        if depths[path] > deepest > 0:
-            deep.append(path)
-        clips.append(Clip(path, machine, year, domain=domain, split=split, label=label))
-    oddities = []
-    if outside:
-        inside = "normal/" if has_normal else "the folders of the domains"
-        oddities.append(
-            f"{quantity(outside, 'clip')} left out, not inside {inside}: {name_list(outside)}."
-        )
-    if deep:
-        oddities.append(
-            f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
-            f"{name_list(deep)}."
-        )
-    folders = {name for path in paths for name in path.split("/")[:-1]}
-    dates = [] if asked else sorted(filter(_DATE.fullmatch, folders))
-    return clips, oddities, _understood(clips, machines, domains, dates)
-
-
-def _levels(
-    depths: set[int], machine_level: int | None, domain_level: int | None
-) -> tuple[int, int]:
-    """The folder levels of machines and domains, 0 for none."""
-    if machine_level is None and domain_level is None:
-        inside = depths - {0} or {0}  # a stray recording says nothing about the folders
-        return (1, 2) if min(inside) > 1 else (0, min(1, max(depths)))
-    if domain_level is None:
-        below = (machine_level or 0) + 1
-        return machine_level or 0, below if below <= max(depths) else 0
-    return machine_level or 0, domain_level
-
-
-def _understood(clips: Sequence[Clip], machines: int, domains: int, dates: Sequence[str]) -> str:
-    """Which folders name machines and domains, and how to change that; empty if it is plain."""
-    counts: dict[str, Counter[str]] = {}
-    for clip in clips:
-        if clip.split == "train":
-            counts.setdefault(clip.machine, Counter())[clip.domain or ONE_DOMAIN] += 1
-    named = {domain for own in counts.values() for domain in own}
-    lines: list[str] = []
-    if machines:
-        listed = [f"{machine}: {_sizes(own)}" for machine, own in counts.items()]
-        shown = [*listed[:_FEW], f"and {len(listed) - _FEW} more"] if len(listed) > _FEW else listed
-        lines.append(f"Read as {quantity(counts, 'machine')} with these operating conditions:")
-        lines += [f"  {line}" for line in shown]
-        lines.append(
-            "If these are conditions of one machine, use --domain-level 1; if they are neither, a "
-            "manifest."
-        )
-    elif domains and not named <= {"source", "target"}:
-        for machine, own in counts.items():
-            lines.append(f"Read as one machine, {machine}, in these operating conditions:")
-            lines.append(f"  {_sizes(own)}")
-        lines.append(
-            "If these are machines, use --machine-level 1; if they are neither, --domain-level 0 "
-            "or a manifest."
-        )
-    if dates:
-        lines.append(
-            f"Folders named by dates ({name_list(dates, 3)}) do not count. If they are operating "
-            "conditions, use --domain-level."
-        )
-    return "\n".join(lines)
-
-
-def _sizes(counts: Counter[str]) -> str:
-    return name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)
-
-
-def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
-    """Folders of a path that may name domains, and the split and label that others name."""
-    split = label = None
-    rest = []
-    for folder in path.split("/")[:-1]:
-        word = folder.lower()
-        if word in _LABELS and label is None:
-            label = _LABELS[word]
-        elif word in SPLITS and split is None:
-            split = word
-        else:
-            rest.append(folder)
-    return rest, split, label

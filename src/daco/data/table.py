@@ -1,36 +1,34 @@
 """EmbeddingTable: one row per clip, its embeddings and where they come from.
 
-On disk it is Parquet, which pandas, Polars and DuckDB read without daco; ``reference/files.md`` of
-the manual lists columns and metadata. ``attributes`` is JSON as text, the only nested form that
-CSV and all readers of Parquet treat alike.
-
-Any Parquet or ``.npz`` file with a column ``embedding`` is a table, too. Columns that it lacks are
-read from DCASE names in ``path`` or ``file_name``.
+Its file is Parquet; ``reference/files.md`` of the manual lists columns and metadata. Any Parquet
+file with a column ``embedding`` is a table. Columns that it lacks are read from DCASE names in
+``path`` or ``file_name``.
 """
 
 from __future__ import annotations
 
 import json
-import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.columns import as_column, clip_columns, is_embedding, parse_json, require_embedding
+from daco.data.columns import as_column, clip_columns, parse_json
 from daco.data.views import Views
-from daco.errors import DataError, InputError
+from daco.errors import InputError
 from daco.files.remote import Location, is_file, open_location, parse_location
 from daco.text import closest, html_table, suggestion
-from daco.validation import Float32s, as_embeddings, as_float32, is_utf8
+from daco.validation import Float32s, Indices, as_embeddings, as_float32, is_utf8
+
+if TYPE_CHECKING:
+    from daco.data.parquet import TableFile
 
 VIEWS_VERSION = 1
-"""Of the metadata that describes the views of several networks; newer ones are not read."""
+"""Of the metadata that describes the views of several networks; no other is read."""
 
 ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler", "package")
 
@@ -47,6 +45,8 @@ class EmbeddingTable:
         The embeddings of each readout, read-only; the first readout is the default.
     metadata : dict of str
         Where the embeddings come from.
+    file : TableFile, optional
+        The file that the embeddings are still in; the matrices have no rows then.
 
     Examples
     --------
@@ -62,6 +62,7 @@ class EmbeddingTable:
     columns: Mapping[str, NDArray[Any]]
     matrices: Mapping[str, Float32s]
     metadata: Mapping[str, str] = field(default_factory=dict)
+    file: TableFile | None = None
 
     def __post_init__(self) -> None:
         for matrix in self.matrices.values():
@@ -114,15 +115,12 @@ class EmbeddingTable:
 
     @classmethod
     def read(cls, path: Location | str) -> EmbeddingTable:
-        """Read and check a Parquet or ``.npz`` file; errors name the column and the row.
-
-        The file may be remote, such as ``s3://plant/emb.parquet``.
-        """
+        """Read and check a Parquet file, local or remote; errors name the column and the row."""
         from daco.data.parquet import naming_file, read_parquet
 
         path = parse_location(path)
         with naming_file(path):
-            return cls(*(_read_npz if path.suffix.lower() == ".npz" else read_parquet)(path))
+            return cls(*read_parquet(path))
 
     def write(self, path: Location | str) -> None:
         """Write a Parquet file, local or remote, which appears complete or not at all."""
@@ -132,7 +130,7 @@ class EmbeddingTable:
         write_parquet(self.columns, vectors, self.metadata, parse_location(path))
 
     def __len__(self) -> int:
-        return len(next(iter(self.matrices.values())))
+        return len(self.columns["path"])
 
     def __repr__(self) -> str:
         machines = list(map(str, self.machines))
@@ -191,6 +189,19 @@ class EmbeddingTable:
             )
         return self.matrices[readout]
 
+    def vectors(self, rows: Indices, readout: str | None = None) -> Float32s:
+        """Return the embeddings of some clips in this order, from the file if they are there."""
+        if self.file is None:
+            return self.matrix(readout)[rows]
+        from daco.data.parquet import column_name, read_vectors
+
+        views = self.layout(readout)
+        parts = [
+            read_vectors(self.file, rows, column_name(name, self.readouts), size)
+            for name, size in zip(views.names, views.sizes, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
+
     def layout(self, readout: str | None = None) -> Views:
         """Return which columns of `matrix` belong to which readout, for ``"mod+env"`` to two.
 
@@ -230,6 +241,35 @@ class EmbeddingTable:
         return EmbeddingTable(columns, matrices, self.metadata)
 
 
+def read_without_vectors(path: Location | str, further: tuple[str, ...] = ()) -> EmbeddingTable:
+    """Read the clips of a Parquet file, whose vectors `EmbeddingTable.vectors` reads when needed.
+
+    A table of 10,000 machines of the paper's size has 37 GB of embeddings, and a few hundred bytes
+    of other columns per clip. Attributes, sessions and columns of one's own are read if they are
+    among the `further` columns.
+    """
+    from daco.data.parquet import TableFile, naming_file, read_clip_columns
+
+    path = parse_location(path)
+    file = TableFile.of(path)
+    with naming_file(path):  # the metadata is checked, too
+        return EmbeddingTable(*read_clip_columns(path, further), file)
+
+
+def is_table(source: Location) -> bool:
+    """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
+    if source.suffix.lower() != ".parquet" or not is_file(source):
+        return False
+    import pyarrow
+    import pyarrow.parquet as pq
+
+    try:
+        with open_location(source) as file:
+            return "embedding" in pq.read_schema(file).names
+    except (pyarrow.ArrowException, OSError):
+        return True  # the reader of tables reports what is wrong
+
+
 def _matrices(given: Mapping[str, ArrayLike], label: str) -> dict[str, Float32s]:
     """Checked matrices by readout."""
     if not given:
@@ -250,41 +290,6 @@ def _matrices(given: Mapping[str, ArrayLike], label: str) -> dict[str, Float32s]
     return matrices
 
 
-def _read_npz(path: Location) -> tuple[dict[str, Any], dict[str, Float32s], dict[str, str]]:
-    """Columns, matrices by readout and metadata of an archive of arrays, checked."""
-    from daco.data.parquet import require_size
-
-    try:
-        with open_location(path) as source, zipfile.ZipFile(source) as archive:
-            members = archive.infolist()
-            require_size(sum(each.file_size for each in members), path.stat().st_size)
-            arrays = {
-                each.filename.removesuffix(".npy"): _read_array(archive, each) for each in members
-            }
-    except (OSError, InputError):
-        raise
-    except Exception as error:  # zipfile, zlib and NumPy have a dozen kinds for damaged archives
-        hint = " Save text as text, not as objects." if "allow_pickle" in str(error) else ""
-        raise DataError(f"{path}: not a readable .npz file ({error}).{hint}") from None
-    require_embedding(arrays)
-    names = sorted(filter(is_embedding, arrays))
-    vectors = {name.removeprefix("embedding."): arrays.pop(name) for name in names}
-    matrices = _matrices(vectors, "column {!r}")
-    return clip_columns(arrays, len(matrices["embedding"])), matrices, {}
-
-
-def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """One array, read after its header was held against the bytes that are there."""
-    with archive.open(member) as file:
-        version = np.lib.format.read_magic(file)
-        header = f"read_array_header_{version[0]}_0"
-        shape, _, dtype = getattr(np.lib.format, header)(file)
-        if prod(shape) * dtype.itemsize > member.file_size and not dtype.hasobject:
-            raise ValueError(f"{member.filename} is shorter than its header says")
-        file.seek(0)
-        return np.lib.format.read_array(file, allow_pickle=False)
-
-
 def views_text(views: Mapping[str, Mapping[str, str]]) -> str:
     """The metadata about views of several networks, by name."""
     return json.dumps({"version": VIEWS_VERSION, "views": views})
@@ -295,20 +300,15 @@ def stored_views(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
     if "views" not in metadata:
         return {}
     stored = parse_json(metadata["views"])
-    version = stored.get("version") if isinstance(stored, dict) else None
-    if type(version) is int and version > VIEWS_VERSION:
-        raise InputError(
-            f"the views were written by a newer daco (layout {version}, this one reads up to "
-            f"{VIEWS_VERSION}). Update daco, or embed the clips again."
-        )
-    views = stored.get("views") if version == VIEWS_VERSION else None
+    known = isinstance(stored, dict) and stored.get("version") == VIEWS_VERSION
+    views = stored.get("views") if known else None
     if not isinstance(views, dict) or not all(
         isinstance(view, dict) and all(isinstance(value, str) for value in view.values())
         for view in views.values()
     ):
         raise InputError(
-            f"the metadata daco.views is {metadata['views'][:60]!r} and does not describe views. "
-            "Embed the clips again."
+            f"the metadata daco.views is {metadata['views'][:60]!r} and does not describe views as "
+            "this daco does. Update daco, or embed the clips again."
         )
     return views
 
@@ -318,19 +318,3 @@ def origin_of_view(metadata: Mapping[str, str], name: str) -> dict[str, str]:
     if "views" in metadata:
         return stored_views(metadata).get(name, {})
     return {key: metadata[key] for key in ORIGIN if key in metadata} | {"readout": name}
-
-
-def is_table(source: Location) -> bool:
-    """Whether a file holds embeddings; a Parquet file may be a manifest as well."""
-    if source.suffix.lower() not in (".parquet", ".npz") or not is_file(source):
-        return False
-    if source.suffix.lower() == ".npz":
-        return True
-    import pyarrow
-    import pyarrow.parquet as pq
-
-    try:
-        with open_location(source) as file:
-            return "embedding" in pq.read_schema(file).names
-    except (pyarrow.ArrowException, OSError):
-        return True  # the reader of tables reports what is wrong

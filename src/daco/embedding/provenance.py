@@ -140,7 +140,7 @@ def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend |
 
     Parameters
     ----------
-    table : EmbeddingTable or StoredTable
+    table : EmbeddingTable
     readouts : sequence of str, optional
         The views, in this order; by default the table's first readout alone.
     """

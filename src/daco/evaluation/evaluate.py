@@ -15,7 +15,7 @@ import pandas as pd
 
 from daco.data.clips import stem_of
 from daco.data.dcase import MACHINES, machine_sections, year_of_folders, year_of_names
-from daco.data.dcase_truth import truth_year
+from daco.data.dcase_truth import read_truth
 from daco.errors import DataError, InputError
 from daco.evaluation.intervals import paired_p_value
 from daco.evaluation.metrics import EPSILON, decision_metrics, grid_metrics, quantities_of, rule_of
@@ -34,8 +34,8 @@ from daco.evaluation.truth import (
     Sections,
     match_rows,
     own_truth,
-    read_truth,
     sections,
+    truth_table,
 )
 from daco.text import name_list, quantity
 
@@ -161,11 +161,14 @@ def evaluate_scores(
         ignore_index=True,
     )
     notes: list[str] = []
-    known = own_truth(rows, problems) if truth is None else read_truth(truth, year, notes)
-    if truth is None:
+    official_truth = None if truth is None else read_truth(truth)
+    if official_truth is not None:
+        known = truth_table(official_truth, year, notes)
+    else:
+        known = own_truth(rows, problems)
         notes.append("Labels and domains are those of the scores: a missing clip is not noticed.")
     files = rows.drop_duplicates(["system", "kind", *SECTION, "file"])
-    year = year if year or truth is None else truth_year(truth)
+    year = year or (official_truth.year if official_truth else None)
     year = _one_year(files, year, problems)
     scored = files[files["kind"] == SCORES]
     wanted = sections(known) if truth else _machines_of(year, sections(scored))

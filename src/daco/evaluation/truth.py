@@ -7,14 +7,13 @@ label and attributes. What does not fit becomes a sentence in the problems of it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from daco.data.clips import stem_of
 from daco.data.dcase import parse_name
-from daco.data.dcase_truth import inject_truth, labelled_names, truth_clips
+from daco.data.dcase_truth import Truth, inject_truth, labelled_names, truth_clips
 from daco.errors import DataError
 from daco.evaluation.scorefiles import SCORES
 from daco.text import name_list, quantity
@@ -32,12 +31,12 @@ def sections(table: pd.DataFrame) -> Sections:
     return set(table[SECTION].drop_duplicates().itertuples(index=False, name=None))
 
 
-def read_truth(truth: Path | str, year: int | None, notes: list[str]) -> pd.DataFrame:
-    """The clips in a checkout of the official evaluator, one row for each ``name`` of a clip."""
+def truth_table(truth: Truth, year: int | None, notes: list[str]) -> pd.DataFrame:
+    """The clips of a truth, one row for each ``name`` of a clip."""
     # The truth is given to the very clips it names: that checks its files against each other.
     known = inject_truth(truth_clips(truth, year), truth, oddities=notes)
     if not known:
-        raise DataError(f"{truth} has no ground_truth_<machine>_... file.")
+        raise DataError(f"{truth.place} has no ground_truth_<machine>_... file.")
     rows = [(it.machine, it.section, stem_of(it.path), it.domain, it.label) for it in known]
     clips = pd.DataFrame(rows, columns=_TRUTH)
     labelled = labelled_names(truth).items()
@@ -48,7 +47,7 @@ def read_truth(truth: Path | str, year: int | None, notes: list[str]) -> pd.Data
 
 
 def own_truth(rows: pd.DataFrame, problems: Problems) -> pd.DataFrame:
-    """As `read_truth`, from the columns ``domain`` and ``label`` or the names of clips."""
+    """As `truth_table`, from the columns ``domain`` and ``label`` or the names of clips."""
     rows = rows[rows["kind"] == SCORES].assign(clip=rows["name"])
     clips = rows.drop_duplicates(_CLIP)
     if "label" not in clips:

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from daco.data.clips import Clip
 from daco.data.dcase_truth import inject_truth
-from daco.data.stored import StoredTable, open_table
-from daco.data.table import EmbeddingTable
+from daco.data.table import EmbeddingTable, read_without_vectors
 from daco.errors import InputError
-from daco.files.remote import Location, is_remote, parse_location
+from daco.files.remote import Location, is_remote
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
 
@@ -25,7 +24,6 @@ SOURCE, TARGET = "source", "target"
 BUDGET = 256 * 2**20
 """Bytes of vectors that are read from a file together: 70 machines of the paper's size."""
 
-Table = EmbeddingTable | StoredTable
 Source: TypeAlias = "EmbeddingTable | Location | str"
 """A table, or the file it is in."""
 
@@ -38,7 +36,7 @@ class VectorReader:
     fit into `BUDGET`. A table in memory is only indexed.
     """
 
-    table: Table
+    table: EmbeddingTable
     readout: str | None
     rows: Sequence[Indices]
     _loaded: range = field(default=range(0), init=False)
@@ -52,8 +50,8 @@ class VectorReader:
 
     def vectors(self, machine: int) -> Float32s:
         """Vectors of one machine, in the order of its rows; read-only."""
-        if isinstance(self.table, EmbeddingTable):
-            return self.table.matrix(self.readout)[self.rows[machine]]
+        if self.table.file is None:
+            return self.table.vectors(self.rows[machine], self.readout)
         if machine not in self._loaded or self._matrix is None:
             self._matrix = None  # frees the memory before the next read
             sizes = np.cumsum([len(rows) for rows in self.rows[machine:]])
@@ -61,7 +59,7 @@ class VectorReader:
             self._loaded = range(machine, machine + max(1, fitting))
             self._starts = np.concatenate([[0], sizes])
             together = np.concatenate([self.rows[each] for each in self._loaded])
-            self._matrix = self.table.rows(together, self.readout)
+            self._matrix = self.table.vectors(together, self.readout)
             self._matrix.flags.writeable = False
         at = machine - self._loaded.start
         return self._matrix[self._starts[at] : self._starts[at + 1]]
@@ -86,7 +84,7 @@ class DomainNames:
         return np.array([known.get(domain, "") for domain in domains.tolist()], dtype=np.str_)
 
 
-def read_table(table: Source, columns: tuple[str, ...] = ()) -> Table:
+def read_table(table: Source, columns: tuple[str, ...] = ()) -> EmbeddingTable:
     """A table in memory as it is; a Parquet file without its vectors, which are read when needed.
 
     ``columns`` of the file are kept besides those of every table.
@@ -98,14 +96,12 @@ def read_table(table: Source, columns: tuple[str, ...] = ()) -> Table:
             "A study takes an EmbeddingTable or the path of one; EmbeddingTable.from_arrays makes "
             f"one from arrays. Got {type(table).__name__} instead."
         )
-    if parse_location(table).suffix.lower() == ".npz":
-        return EmbeddingTable.read(table)
-    return open_table(table, columns)
+    return read_without_vectors(table, columns)
 
 
 def read_tables(
     dev: Source, eval: Source | None, truth: Path | str | None, notes: list[str]
-) -> dict[str, Table]:
+) -> dict[str, EmbeddingTable]:
     """The tables of a study by set; a machine may be in one of them only."""
     tables = {"dev": read_table(dev)}
     if eval is not None:
@@ -124,7 +120,7 @@ def read_tables(
     return tables
 
 
-def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
+def with_truth(table: EmbeddingTable, truth: Path | str, notes: list[str]) -> EmbeddingTable:
     """The table, with labels and domains of its test clips from an evaluator's checkout."""
     fields = ("path", "machine", "year", "section", "domain", "split", "label")
     rows = zip(*(table.columns[name].tolist() for name in fields), strict=True)
@@ -136,7 +132,7 @@ def with_truth(table: Table, truth: Path | str, notes: list[str]) -> Table:
     return replace(table, columns=changed)
 
 
-def name_domains(tables: Iterable[Table]) -> DomainNames:
+def name_domains(tables: Iterable[EmbeddingTable]) -> DomainNames:
     """The two domains of the training clips; the one with more clips is the source.
 
     Domains called ``source`` and ``target`` keep these roles. Where no machine has two domains,
@@ -169,7 +165,7 @@ def name_domains(tables: Iterable[Table]) -> DomainNames:
     return DomainNames(source, target)
 
 
-def year_of(table: Table, title: str = "") -> int | None:
+def year_of(table: EmbeddingTable, title: str = "") -> int | None:
     """The year of a table, where it has one; an error where it has several."""
     years = sorted(set(table.columns["year"].tolist()) - {None})
     if len(years) > 1:
@@ -180,7 +176,7 @@ def year_of(table: Table, title: str = "") -> int | None:
     return years[0] if years else None
 
 
-def rows_by(table: Table, *names: str, rows: Indices | None = None) -> dict[Any, Indices]:
+def rows_by(table: EmbeddingTable, *names: str, rows: Indices | None = None) -> dict[Any, Indices]:
     """Rows by the values of these columns, in order of appearance."""
     rows = np.arange(len(table)) if rows is None else rows
     found: dict[Any, list[int]] = {}

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.data.dcase import require_normal_names
+from daco.data.table import EmbeddingTable
 from daco.data.views import Views
 from daco.errors import DataError, InputError
-from daco.experiments.inputs import SOURCE, TARGET, DomainNames, Table, VectorReader, rows_by
+from daco.experiments.inputs import SOURCE, TARGET, DomainNames, VectorReader, rows_by
 from daco.method.viability import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Float64s, Indices
@@ -116,7 +117,7 @@ def _hash(texts: Sequence[str], arrays: Sequence[NDArray[Any]]) -> str:
 
 
 def all_machines(
-    tables: Mapping[str, Table], names: DomainNames, readout: str | None, notes: list[str]
+    tables: Mapping[str, EmbeddingTable], names: DomainNames, readout: str | None, notes: list[str]
 ) -> list[MachineData]:
     """The machines of all tables; a line about each that has too few normals is added to `notes`.
 
@@ -139,7 +140,7 @@ def all_machines(
 
 
 def machines_of(
-    table: Table,
+    table: EmbeddingTable,
     which: str,
     names: DomainNames,
     readout: str | None = None,
@@ -199,7 +200,7 @@ def require_some(machines: Sequence[Any] | Mapping[Any, Any], notes: Sequence[st
         raise DataError("\n".join(["No machine is left to work on.", *notes]))
 
 
-def _require_normals(where: str, table: Table, train: Indices) -> None:
+def _require_normals(where: str, table: EmbeddingTable, train: Indices) -> None:
     if anomalies := int((table.columns["label"][train] == 1).sum()):
         raise InputError(
             f"{where}: {quantity(anomalies, 'training clip')} labelled as anomaly. Training clips "

@@ -8,9 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from daco.data.stored import StoredTable
 from daco.data.table import EmbeddingTable
-from daco.experiments.inputs import Source, Table
+from daco.experiments.inputs import Source
 from daco.experiments.machine_data import MachineData
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.files.remote import parse_location
@@ -33,7 +32,7 @@ def platform_facts() -> dict[str, str]:
 
 
 def input_facts(
-    tables: Mapping[str, Table],
+    tables: Mapping[str, EmbeddingTable],
     sources: Mapping[str, Source | None],
     faults: Sequence[Source],
     truth: Path | str | None,
@@ -41,8 +40,8 @@ def input_facts(
     """Tables by role, with hashes of their files."""
     rows = []
     for role, table in tables.items():
-        if isinstance(table, StoredTable):
-            table.require_unchanged()  # or the hash would be of other vectors than the results
+        if table.file is not None:
+            table.file.require_unchanged()  # or the hash would be of other vectors than the results
         row = _file(role, role, sources[role])
         row |= {"n_clips": len(table), "metadata": dict(table.metadata)}
         rows.append(row)

@@ -17,10 +17,11 @@ import numpy as np
 
 from daco.compute import jobs_for, run
 from daco.data.dcase import require_normal_names
+from daco.data.table import EmbeddingTable
 from daco.data.views import Views
 from daco.errors import DacoError, InputError
 from daco.experiments.analysis import criterion_floor
-from daco.experiments.inputs import Table, VectorReader, rows_by
+from daco.experiments.inputs import VectorReader, rows_by
 from daco.experiments.machine_data import left_out, require_some
 from daco.method.bank import NormalBank
 from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
@@ -88,7 +89,7 @@ class Selection:
 
 
 def select_label_free(
-    table: Table,
+    table: EmbeddingTable,
     candidates: Iterable[str | ScoreConfig] | None = None,
     *,
     readout: str | None = None,
@@ -102,7 +103,7 @@ def select_label_free(
 
     Parameters
     ----------
-    table : EmbeddingTable or StoredTable
+    table : EmbeddingTable
         Only clips of split ``train`` are used: their embeddings, machines, domains and sessions.
     candidates : iterable of str or ScoreConfig, optional
         In tie-breaking order; :func:`daco.method.config.blind_pool` by default.
@@ -203,7 +204,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def _sessions(table: Table, machines: Iterable[Indices]) -> list[list[str]]:
+def _sessions(table: EmbeddingTable, machines: Iterable[Indices]) -> list[list[str]]:
     """Recording sessions of each machine's clips, "" where not known; none where none is."""
     known = table.columns.get("session")
     if known is None or not any(known):
@@ -211,7 +212,7 @@ def _sessions(table: Table, machines: Iterable[Indices]) -> list[list[str]]:
     return [[session or "" for session in known[rows].tolist()] for rows in machines]
 
 
-def _require_normals(table: Table, train: Indices) -> None:
+def _require_normals(table: EmbeddingTable, train: Indices) -> None:
     """An error where there are no normals, or where one has no domain or is an anomaly."""
     if not len(train):
         raise InputError("The table has no clip of split 'train': embed normal recordings.")

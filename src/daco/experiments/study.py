@@ -25,7 +25,6 @@ from daco.experiments.inputs import (
     TARGET,
     DomainNames,
     Source,
-    Table,
     name_domains,
     read_tables,
     year_of,
@@ -317,7 +316,7 @@ def _several(sources: Source | Iterable[Source]) -> list[Source]:
 def _with_faults(
     machines: Sequence[MachineData],
     sources: Sequence[Source],
-    tables: Mapping[str, Table],
+    tables: Mapping[str, EmbeddingTable],
     years: Mapping[str, int | None],
     names: DomainNames,
     readout: str,

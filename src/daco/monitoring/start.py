@@ -14,7 +14,8 @@ import numpy as np
 
 from daco.backbones import load
 from daco.data.clips import ONE_DOMAIN, ClipTable
-from daco.data.sources import meaning_of_folders, read_clips
+from daco.data.folders import meaning_of_folders
+from daco.data.sources import read_clips
 from daco.detector.fit import fit_machines
 from daco.detector.gate import require_few, suspicious_normals
 from daco.detector.model import MachineModel

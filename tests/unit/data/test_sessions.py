@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shared_data import shared
+from real_tables import real_table
 from small_clips import FakeNet, make_clips, write_clip
 
 from daco.data.clips import COLUMNS, Clip
@@ -219,8 +219,8 @@ def test_a_table_keeps_sessions_and_one_without_them_has_no_column(tmp_path):
         back = EmbeddingTable.read(tmp_path / "s.parquet").column("session").tolist()
         assert back == [None if s is None else str(s).removesuffix(".0") for s in given_names]
     assert list(pd.read_parquet(tmp_path / "s.parquet").columns[:9]) == list(COLUMNS)
-    np.savez(tmp_path / "s.npz", embedding=X, session=["mo", "mo", "tu"])
-    assert normals_of_table(tmp_path / "s.npz").machines[0].sessions == ("mo", "mo", "tu")
+    EmbeddingTable.from_arrays(X, session=["mo", "mo", "tu"]).write(tmp_path / "s.parquet")
+    assert normals_of_table(tmp_path / "s.parquet").machines[0].sessions == ("mo", "mo", "tu")
 
 
 def test_sessions_go_from_a_folder_over_manifest_and_table_to_the_normals(tmp_path):
@@ -270,9 +270,10 @@ def test_a_finished_table_without_sessions_is_still_recognised(tmp_path):
         ("bearing", "attribute:vel+loc", "13 in source (57 to 99 clips) and 9 in target (1 to 2 c"),
     ],
 )
-def test_attributes_of_real_names_are_sessions_of_an_embedding_table(machine, rule, counts):
-    path = shared("real", "embeddings", f"{machine}_mn04.npz")
-    found = normals_of_table(path, session_by=rule)
-    assert f"Recording sessions by {rule}: machine {counts}" in " ".join(found.warnings)
+def test_attributes_of_real_names_are_sessions_of_a_table(tmp_path, machine, rule, counts):
+    table = real_table(machine)
+    replace(table, metadata={}).write(tmp_path / "real.parquet")
+    found = normals_of_table(tmp_path / "real.parquet", session_by=rule)
+    assert f"Recording sessions by {rule}: {machine} {counts}" in " ".join(found.warnings)
     (normals,) = found.machines
     assert len(normals.sessions) == len(normals) == 1000

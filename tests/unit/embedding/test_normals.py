@@ -144,19 +144,18 @@ class TestRecordings:
         for machine, seconds in (("fan", (1.0, 2.0, 3.0)), ("pump", (1.0, 1.0))):
             for each, length in enumerate(seconds):
                 record(tmp_path / "plant" / machine / "train" / f"{each}.wav", length)
-        found = normals_of_recordings(tmp_path / "plant", net).machines
+        found = normals_of_recordings(tmp_path / "plant", net, machine_level=1).machines
         assert {each.machine: each.frontend.seconds for each in found} == {"fan": 2.0, "pump": 1.0}
 
 
 class TestTables:
     def test_are_told_from_manifests(self, tmp_path):
         write(tmp_path / "e.parquet")
-        np.savez(tmp_path / "e.npz", embedding=np.eye(3))
         pd.DataFrame({"path": ["a.wav"]}).to_parquet(tmp_path / "manifest.parquet")
         (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-        names = ("e.parquet", "e.npz", "manifest.parquet", "broken.parquet", "gone.parquet")
+        names = ("e.parquet", "manifest.parquet", "broken.parquet", "gone.parquet")
         found = [is_table(tmp_path / name) for name in names]
-        assert found == [True, True, False, True, False]
+        assert found == [True, False, True, False]
         with pytest.raises(DataError, match="Parquet"):
             normals_of_table(tmp_path / "broken.parquet")
 
@@ -196,9 +195,9 @@ class TestTables:
             normals_of_table(some)
 
     def test_of_the_users_own_have_no_frontend_but_half_of_one_is_refused(self, tmp_path):
-        np.savez(tmp_path / "e.npz", embedding=np.eye(3))
+        EmbeddingTable.from_arrays(np.eye(3)).write(tmp_path / "e.parquet")
         own = write(tmp_path / "own.parquet", metadata={"backbone": "mine"})
-        for file in (tmp_path / "e.npz", own):
+        for file in (tmp_path / "e.parquet", own):
             assert normals_of_table(file).machines[0].frontend is None
         half = write(tmp_path / "half.parquet", metadata={"backbone": "logmel"})
         with pytest.raises(InputError, match="incomplete"):
@@ -223,24 +222,26 @@ class TestNames:
     TEST = tuple(f"section_00_target_test_{kind}_0000.wav" for kind in ("normal", "anomaly"))
 
     def write(self, path, **columns):
-        np.savez(path, embedding=np.eye(6) + 1, file_name=[*self.TRAIN, *self.TEST], **columns)
+        names = [*self.TRAIN, *self.TEST]
+        EmbeddingTable.from_arrays(np.eye(6) + 1, file_name=names, **columns).write(path)
         return path
 
     @pytest.mark.parametrize("training", [True, False])
     def test_test_clips_are_left_out_and_counted(self, tmp_path, training):
-        found = normals_of_table(self.write(tmp_path / "fan.npz"), training=training)
+        found = normals_of_table(self.write(tmp_path / "fan.parquet"), training=training)
         assert found.machines[0].names == self.TRAIN
         assert found.machines[0].domains == ("source", "source", "target", "target")
         assert found.warnings[0].startswith("Left out 2 test clips (1 of them an anomaly)")
 
     def test_an_update_takes_them_where_there_are_no_others(self, tmp_path):
-        np.savez(tmp_path / "new.npz", embedding=np.eye(2) + 1, file_name=self.TEST)
-        found = normals_of_table(tmp_path / "new.npz", training=False)
+        table = EmbeddingTable.from_arrays(np.eye(2) + 1, file_name=self.TEST)
+        table.write(tmp_path / "new.parquet")
+        found = normals_of_table(tmp_path / "new.parquet", training=False)
         assert found.machines[0].names == self.TEST[:1]
         with pytest.raises(DataError, match="no normal training clip"):
-            normals_of_table(tmp_path / "new.npz")
+            normals_of_table(tmp_path / "new.parquet")
 
     def test_a_column_does_not_make_an_anomaly_by_name_normal(self, tmp_path):
-        path = self.write(tmp_path / "fan.npz", split=["train"] * 6, label=[0] * 6)
+        path = self.write(tmp_path / "fan.parquet", split=["train"] * 6, label=[0] * 6)
         with pytest.raises(DataError, match=r"name of an anomaly.*test_anomaly_0000"):
             normals_of_table(path)

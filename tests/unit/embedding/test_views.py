@@ -133,16 +133,15 @@ def test_a_table_says_how_each_view_was_made(tmp_path, clips):
 
 
 @pytest.mark.parametrize(
-    ("views", "message"),
+    "views",
     [
-        ('{"version": 2, "views": []}', "newer daco"),
-        ('{"version": 1, "views": ["mod"]}', "does not describe views"),
-        ('{"version": 1, "views": {"mod": {"sample_rate": 1}}}', "does not describe views"),
-        ("[]", "does not describe views"),
-        ("{", "does not describe views"),
+        '{"version": 2, "views": []}',
+        '{"version": 1, "views": ["mod"]}',
+        '{"version": 1, "views": {"mod": {"sample_rate": 1}}}',
+        *("[]", "{"),
     ],
 )
-def test_an_unknown_layout_of_views_is_refused(tmp_path, views, message):
+def test_an_unknown_layout_of_views_is_refused(tmp_path, views):
     import pyarrow.parquet as pq
 
     out = tmp_path / "e.parquet"
@@ -150,7 +149,7 @@ def test_an_unknown_layout_of_views_is_refused(tmp_path, views, message):
     content = pq.read_table(out)
     metadata = {**content.schema.metadata, b"daco.views": views.encode()}
     pq.write_table(content.replace_schema_metadata(metadata), out)
-    with pytest.raises(DataError, match=message) as raised:
+    with pytest.raises(DataError, match=r"daco\.views") as raised:
         EmbeddingTable.read(out)
     assert str(out) in str(raised.value)
 

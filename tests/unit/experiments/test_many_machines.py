@@ -11,7 +11,7 @@ import pytest
 from synthetic_machines import synthetic_machine, synthetic_table
 
 import daco
-from daco.data.stored import StoredTable
+from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
 from daco.experiments import inputs
 from daco.experiments.inputs import name_domains, read_table
@@ -61,8 +61,10 @@ def test_tables_in_files_give_the_rows_of_those_in_memory(
 
 def test_vectors_of_many_machines_are_read_at_once(clips, tmp_path, monkeypatch):
     clips.write(tmp_path / "dev.parquet")
-    calls, rows = [], StoredTable.rows
-    monkeypatch.setattr(StoredTable, "rows", lambda *given: calls.append(1) or rows(*given))
+    calls, vectors = [], EmbeddingTable.vectors
+    monkeypatch.setattr(
+        EmbeddingTable, "vectors", lambda *given: calls.append(1) or vectors(*given)
+    )
     table = read_table(tmp_path / "dev.parquet")
     machines = machines_of(table, "dev", name_domains([table]))
     assert [len(each.loaded().X_test) for each in machines] == [16, 16, 16]
@@ -98,6 +100,7 @@ def test_faults_that_do_not_fit_are_told_before_anything_is_scored(clips, faults
 
 
 def test_a_remote_table_has_the_hash_of_its_content():
+    pytest.importorskip("upath", reason="universal_pathlib is not installed")
     fsspec = pytest.importorskip("fsspec")
     content = np.random.default_rng(0).bytes(9_000_000)  # more than is fetched at once
     fsspec.filesystem("memory").pipe("/hashed/a", content)
