@@ -81,29 +81,26 @@ def embed_clips(
     """Embed all clips and write the table to `out`, in the order of the clip table.
 
     Finished parts of 256 clips are kept in ``<out>.parts`` until the table is written (of a remote
-    `out`, in the user's cache); the same call after an interruption continues from there.
-    Embeddings are computed again if the backbone, its weights, device or precision, the readouts,
-    the channel, the version of daco, or the size or time of a recording changed. Parts of a network
-    whose weights have no hash (a state dict in memory) are never reused.
+    `out`, in the user's cache); the same call after an interruption continues from there. Parts of
+    other settings, of another version of daco, or with recordings of other sizes or times are
+    computed again, and always those of weights without a hash, such as a module in memory.
 
     Parameters
     ----------
     table : ClipTable
         The clips to embed.
     network : Backbone, str or object
-        The frozen network, or several (:class:`daco.backbones.several.Networks`), for which each
-        recording is decoded once; or what :func:`daco.backbones.load` takes: a name, a torch
-        module, or any object with a ``sample_rate`` and ``embed(waveforms)``.
+        What :func:`daco.backbones.load` takes or returns. Each recording is decoded once for
+        several networks.
     out : path or URL
         The Parquet file, which is replaced when all clips are embedded.
     readouts : sequence of str, optional
         The first becomes the column ``embedding``, each further one ``embedding.<readout>``.
         By default those of the network; ``mod+env`` stands for two.
     channel : int or str
-        The channel to embed, or a policy for two microphones:
-        :func:`daco.audio.microphones.parse_channel`.
+        A channel, or a policy for two microphones (:func:`daco.audio.microphones.parse_channel`).
     batch_size : int
-        Clips per forward pass, all of one length; 32 by default, fewer if they are long.
+        Clips per forward pass, all of one length; fewer if their files are large.
     workers : int, optional
         Threads that read recordings; by default 6, or 16 if they are on a remote file system.
     on_error : {"fail", "skip"}

@@ -1,8 +1,7 @@
 """Sound to vectors: the one way from a file, bytes, a stream or samples to embeddings.
 
-`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_equal` clips of
-one length. `Listener` embeds one recording, whole or in windows, as the normals of a model were
-embedded.
+`embed_waves` embeds a batch, `embed_equal` clips of one length. `Listener` embeds one recording,
+whole or in windows, as the normals of a model were embedded.
 """
 
 from __future__ import annotations
@@ -52,22 +51,11 @@ def decoder_of(
 def embed_waves(
     net: Backbone, waves: Sequence[NDArray[Any]], readouts: Sequence[str], policy: int | str
 ) -> dict[str, Float32s]:
-    """The vectors of a batch; every way from recordings to embeddings ends here.
+    """The vectors (clips, D) of a batch by readout; every way from recordings ends here.
 
-    Parameters
-    ----------
-    net : Backbone
-    waves : sequence of arrays of shape (clips, n) or (clips, 2, n)
-        One for each of ``net.networks``, as `daco.audio.microphones.apply_channel` returned them
-        for each clip.
-    readouts : sequence of str
-        With ``levels`` among them, also those of the sound, which are none of the network's.
-    policy : int or str
-
-    Returns
-    -------
-    dict of arrays of shape (clips, D)
-        By readout.
+    `waves` has an array (clips, n) or (clips, 2, n) for each of ``net.networks``, as
+    `daco.audio.microphones.apply_channel` returned them for each clip. The readout ``levels``
+    stands for those of the sound, which are none of the network's.
     """
     if LEVELS in readouts:
         heard = level_network(net.networks)
@@ -96,21 +84,8 @@ def embed_equal(
 ) -> dict[str, Float32s]:
     """The vectors of clips of one length, a batch of them in memory at a time.
 
-    Parameters
-    ----------
-    net : Backbone
-    clips : iterable of sequences of arrays of shape (n,) or (2, n)
-        For each clip what `Decoder.decode` takes of it for each of ``net.networks``.
-    readouts : sequence of str
-        As of `embed_waves`.
-    policy : int or str
-    batch_size : int
-        Clips per forward pass; fewer where they are long.
-
-    Raises
-    ------
-    AudioError
-        A vector has NaN or inf.
+    `clips` yields for each clip what `Decoder.decode` takes of it for each of ``net.networks``,
+    arrays (n,) or (2, n). A vector with NaN or inf raises an `AudioError`.
     """
     parts: dict[str, list[Float32s]] = {name: [] for name in readouts}
     rates = [each.sample_rate for each in net.networks]
@@ -135,22 +110,19 @@ class EmbeddedRecording:
 
     Attributes
     ----------
-    embeddings : (n_windows, D) float32
-        The embeddings of several views are side by side.
+    embeddings, levels : (n_windows, D) and (n_windows, Q) float32
+        The embeddings, of several views side by side, and the sound levels
+        (:func:`daco.backbones.levels.sound_levels`) of each window.
     starts : (n_windows,) float
         Start of each window, in seconds.
-    seconds : float
-        Length of the recording.
-    sample_rate : int
-        Sample rate of the recording itself.
+    seconds, sample_rate : float, int
+        Length and sample rate of the recording itself.
     reasons : tuple of str
         Problems of the sound: ``silent``, ``clipped``, ``short`` or ``long``, each followed by a
         colon and the details.
     peak, rms : float
         Largest absolute sample, and root mean square around the mean, of the near microphone if
         there are two; full scale is 1.
-    levels : (n_windows, Q) float32 or None
-        Sound levels (:func:`daco.backbones.levels.sound_levels`).
     """
 
     embeddings: Float32s

@@ -58,18 +58,8 @@ def changes_since(
 ) -> tuple[list[str], int] | None:
     """What differs between a finished table and what embedding would write, in words.
 
-    Parameters
-    ----------
-    table : ClipTable
-        What would be embedded.
-    out : path
-        Of the finished table.
-    origin : mapping
-        Of the vectors that would be made.
-    skip : bool
-        Whether clips may be left out.
-    verify : bool
-        Whether to read the recordings and compare their contents; else sizes and times count.
+    `origin` is that of the vectors that would be made, and `skip` says whether clips may be left
+    out. With `verify` recordings are read and their contents compared; else sizes and times count.
 
     Returns
     -------
