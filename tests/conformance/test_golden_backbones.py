@@ -304,18 +304,6 @@ def test_beats_of_another_kind_or_with_untied_bias_is_refused():
         beats.clean(bias)
 
 
-def test_the_position_bias_is_cached_for_a_few_lengths():
-    encoder = beats.Encoder.__new__(beats.Encoder)
-    torch.nn.Module.__init__(encoder)
-    encoder.head_bias = torch.nn.Parameter(torch.randn(320, 12), requires_grad=False)
-    encoder._position_bias = {}
-    bias = encoder.position_bias(200)
-    assert encoder.position_bias(200) is bias
-    for tokens in range(8, 200, 8):
-        encoder.position_bias(tokens)
-    assert len(encoder._position_bias) <= beats.CACHED_LENGTHS
-
-
 def test_eat_names_may_lack_their_prefix_and_the_position_table():
     cleaned = eat.clean({"pre_norm.weight": torch.ones(768)})
     assert set(cleaned) == {"model.pre_norm.weight", eat.POSITIONS}

@@ -45,7 +45,6 @@ GATES = 8
 EPS = 1e-5
 MEAN, STD = 15.41663, 6.55582
 DEEP_NORM = (2 * LAYERS) ** 0.25
-CACHED_LENGTHS = 8
 NAMES = {
     "patches": "patch_embedding",
     "patch_norm": "layer_norm",
@@ -194,7 +193,7 @@ class Encoder(TokenEncoder):
         self.norm = nn.LayerNorm(WIDTH, EPS)
         self.layers = nn.ModuleList(GatedBlock(EPS, DEEP_NORM) for _ in range(LAYERS))
         self.head_bias = nn.Parameter(torch.empty(BUCKETS, HEADS))
-        self._position_bias: dict[int, Tensor] = {}
+        self._position_bias: Tensor | None = None
 
     def tokens(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Embedded patches with their positions, and the ungated position bias."""
@@ -207,17 +206,13 @@ class Encoder(TokenEncoder):
         return tokens.view(len(tokens), -1, BANDS, WIDTH), {}
 
     def position_bias(self, tokens: int) -> Tensor:
-        """P[head, i, j], the bias between two tokens before it is gated; kept for each length."""
-        found = self._position_bias.get(tokens)
-        if found is None:
+        """P[head, i, j], the bias between two tokens before it is gated; kept for one length."""
+        if self._position_bias is None or self._position_bias.shape[-1] != tokens:
             distances = torch.arange(1 - tokens, tokens)
             by_distance = self.head_bias[buckets(distances).to(self.head_bias.device)].T
             # Window w of the row of distances starts at -(tokens - 1) + w: row i needs j - i.
-            found = by_distance.unfold(1, tokens, 1).flip(1).contiguous()
-            if len(self._position_bias) >= CACHED_LENGTHS:
-                self._position_bias.clear()
-            self._position_bias[tokens] = found
-        return found
+            self._position_bias = by_distance.unfold(1, tokens, 1).flip(1).contiguous()
+        return self._position_bias
 
 
 class GatedBlock(Block):
