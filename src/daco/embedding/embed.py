@@ -215,11 +215,7 @@ def worker_device(net: Backbone, device: str | None) -> str:
     return (device or "cpu") if any(each.has_weights for each in net.networks) else "cpu"
 
 
-@lru_cache(maxsize=1)
-def _network(name: str, weights: str | None, device: str, precision: str) -> Backbone:
-    """The network of a worker, loaded for its first part."""
-    file = weights if weights and Path(weights).exists() else None
-    return load(name, file, device, precision)
+_network = lru_cache(maxsize=1)(load)  # a worker loads the network for its first part
 
 
 def _on_worker(job: Job, root: Location, part: Part) -> pa.Table:
@@ -228,7 +224,8 @@ def _on_worker(job: Job, root: Location, part: Part) -> pa.Table:
             f"{root} is not a folder on every node of the cluster. Keep the recordings where all "
             "nodes see them under the same path."
         )
-    net = _network(job.backbone, job.weights, job.device, job.precision)
+    file = job.weights if job.weights and Path(job.weights).exists() else None
+    net = _network(job.backbone, file, job.device, job.precision)
     if settings_of(net, job.readouts, job.channel, job.limits, job.device) != job.settings:
         raise DataError(
             f"A worker has other weights of {net.name}, or another package, than the computer that "

@@ -154,17 +154,15 @@ def write_table(
                 f"None of the {len(skipped)} clips could be embedded; the first is {path}: {reason}"
             )
     content = content.filter(pa.compute.is_null(content[REASON]))
-    listed = [{"path": path, "reason": reason} for path, reason in skipped]
+    left_out = [{"path": path, "reason": reason} for path, reason in skipped]
     metadata = dict(origin) | {
-        "skipped": json.dumps(listed, ensure_ascii=False),
+        "skipped": json.dumps(left_out, ensure_ascii=False),
         RECORDINGS: recordings_text(table, known),
     }
     clips = tuple(clip for clip, reason in reasons if reason is None)
     values = replace(table, clips=clips).columns()
     values |= {name: content[name].to_pylist() for name in (HASHES, QUALITIES, LEVELS)}
-    columns = {name: np.empty(len(clips), dtype=object) for name in values}
-    for name, column in columns.items():
-        column[:] = values[name]
+    columns = {name: np.fromiter(listed, object, len(clips)) for name, listed in values.items()}
     readouts = json.loads(origin["readouts"])
     vectors = {readout: content[column_name(readout, readouts)] for readout in readouts}
     write_parquet(columns, vectors, metadata, out)

@@ -243,7 +243,7 @@ def test_vectors_of_ones_own_have_no_frontend():
 
 
 def test_a_worker_of_a_cluster_makes_the_part_of_all_views(clips, monkeypatch):
-    monkeypatch.setattr("daco.embedding.embed.load", lambda *_: both())
+    monkeypatch.setattr("daco.embedding.embed._network", lambda *_: both())
     net, names = both(), check_readouts(both(), None)
     settings = settings_of(net, names, 0, DEFAULT_LIMITS, "cpu")
     (part,) = plan_parts(clips, fingerprints(clips), settings)
