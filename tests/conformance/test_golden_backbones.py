@@ -1,10 +1,13 @@
-"""BEATs, EAT and PANNs against the golden vectors: name-seeded weights, five seeded clips each."""
+"""BEATs, EAT and PANNs against the golden vectors: name-seeded weights, five seeded clips each.
+
+Forward passes take seconds: those of a clip are made once, and the tests share them.
+"""
 
 from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from shared_data import shared
 torch = pytest.importorskip("torch")
 
 from daco.backbones import beats, eat, panns, transformer  # noqa: E402
-from daco.backbones.network import Network  # noqa: E402
+from daco.backbones.readout import pool  # noqa: E402
 from daco.errors import AudioError, InputError, WeightsError  # noqa: E402
 
 # Float32 against float64 moves these embeddings by 2e-6; a LayerNorm eps of 1e-5 instead of 1e-6,
@@ -30,6 +33,7 @@ NORMALISATION = {"beats": (15.41663, 2 * 6.55582), "eat": (-4.268, 9.138)}
 # Means over tokens have less of it and are held to TOLERANCE.
 TOKEN_TOLERANCE = {"beats": 50 * 1e-5, "eat": 2 * 1e-5}
 CLIPS = ("s10", "s12", "s2", "odd", "silence2")
+PAIR = ("s2", "silence2")  # clips of one length
 MODULES = {"beats": beats, "eat": eat, "panns": panns}
 
 
@@ -97,17 +101,8 @@ def checkpoint(name: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-@dataclass
-class Run:
-    """One clip's way through a network."""
-
-    embedding: np.ndarray
-    grid: np.ndarray
-    layers: list[np.ndarray] = field(default_factory=list)
-
-
 class Golden:
-    """A network with the golden weights, its vectors, and every clip's run, made once."""
+    """A network with the golden weights, its vectors, and what it computes of every clip."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -116,35 +111,40 @@ class Golden:
             self.vectors = dict(file)
         self.state_dict = self.module.clean(checkpoint(name))
         self.net = self.module.build(self.state_dict, "cpu", "fp32")
-        self.runs: dict[str, Run] = {}
+        self.outputs: dict[str, dict] = {}
 
     def __getitem__(self, field: str) -> np.ndarray:
         return self.vectors[field]
 
-    def run(self, clip: str) -> Run:
-        if clip not in self.runs:
+    def output(self, clip: str) -> dict[int, tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Grid and own readouts of one clip after every layer."""
+        if clip not in self.outputs:
             # The two clips of two seconds go together: a batch is held to the same numbers.
-            clips = ("s2", "silence2") if clip in ("s2", "silence2") else (clip,)
-            layers: list[torch.Tensor] = []
-            watched = (
-                [] if self.name == "panns" else [self.net.encoder.norm, *self.net.encoder.layers]
-            )
-            hooks = [
-                each.register_forward_hook(lambda module, args, output: layers.append(output))
-                for each in watched
-            ]
+            clips = PAIR if clip in PAIR else (clip,)
+            layers = set(range(1, self.net.depth + 1)) or {0}
             with torch.inference_mode():
-                grid, own = self.net._forward(np.stack([wave(each) for each in clips]))
-            for hook in hooks:
-                hook.remove()
-            vectors = own.get(self.net.default_readout, grid.mean((1, 2)))
-            for index, each in enumerate(clips):
-                self.runs[each] = Run(
-                    vectors[index].numpy(),
-                    grid[index].numpy(),
-                    [layer[index].numpy() for layer in layers],
-                )
-        return self.runs[clip]
+                found = self.net._outputs(np.stack([wave(each) for each in clips]), layers)
+            for row, each in enumerate(clips):
+                self.outputs[each] = {
+                    layer: (grid[row].numpy(), {name: own[name][row].numpy() for name in own})
+                    for layer, (grid, own) in found.items()
+                }
+        return self.outputs[clip]
+
+    def embedding(self, clip: str, layer: int) -> np.ndarray:
+        grid, own = self.output(clip)[layer]
+        return own[self.net.default_readout] if own else grid.mean((0, 1))
+
+    @cached_property
+    def readouts(self) -> dict[str, np.ndarray]:
+        """Readouts of the pair of clips, of one forward pass."""
+        names = [each for each in self.net.readouts if each != "mod"]
+        return self.net.embed_many(np.stack([wave(each) for each in PAIR]), names)
+
+    @property
+    def quick(self) -> str:
+        """A readout that takes a twelfth of the network, where it has layers."""
+        return "layer1" if self.net.depth else self.net.default_readout
 
     def features(self, clip: str) -> np.ndarray:
         waveforms = torch.from_numpy(wave(clip)[None])
@@ -172,16 +172,8 @@ def fbank_tolerance(rows: np.ndarray, name: str) -> np.ndarray:
     return np.minimum(ulps * (ratio + np.abs(logarithm)) / scale, FEATURE_TOLERANCE)
 
 
-@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("clip", CLIPS)
-def test_features(golden, clip, threads):
+def test_features(golden, clip):
     kind = "logmel" if golden.name == "panns" else "fbank"
     features = golden.features(clip)
 
@@ -200,44 +192,64 @@ def test_features(golden, clip, threads):
 
 
 @pytest.mark.parametrize("clip", CLIPS)
-def test_embedding(golden, clip):
-    embedding, expected = golden.run(clip).embedding, golden[f"{clip}.embedding"]
+def test_embedding_layers_and_tokens(golden, clip):
+    depth = golden.net.depth
+    embedding, expected = golden.embedding(clip, depth), golden[f"{clip}.embedding"]
     tolerance = TOLERANCE * max(1, np.abs(expected).max() / LARGEST)
     assert error(embedding, expected) <= tolerance
     if f"{clip}.embedding_f64" in golden.vectors:
         assert error(embedding, golden[f"{clip}.embedding_f64"]) <= tolerance
-
-
-@pytest.mark.parametrize("clip", CLIPS)
-def test_tokens_and_layers(golden, clip):
-    run = golden.run(clip)
+    grid, own = golden.output(clip)[depth]
     if golden.name == "panns":
-        frames = int(golden[f"{clip}.logmel_stats"][0])
-        assert run.grid.shape == (frames // 32, 1, 2048)
+        assert grid.shape == (int(golden[f"{clip}.logmel_stats"][0]) // 32, 1, 2048)
         return
-    tokens = run.layers[-1]
+    tokens = np.concatenate([*(own[name][None] for name in own), grid.reshape(-1, 768)])
     assert len(tokens) == golden[f"{clip}.tokens_n"]
     rows = tokens[golden[f"{clip}.token_idx"]]
     assert error(rows, golden[f"{clip}.token_rows"]) <= TOKEN_TOLERANCE[golden.name]
-    if golden.name == "beats":
-        means = np.stack([layer.mean(axis=0) for layer in run.layers[1:]])
-        assert error(means, golden[f"{clip}.layer_mean"]) <= TOLERANCE
-        assert np.array_equal(run.grid.reshape(-1, 768), tokens)
-    else:
-        cls = np.stack([layer[0] for layer in run.layers])
-        assert error(cls, golden[f"{clip}.layer_cls"]) <= TOLERANCE
-        assert np.array_equal(run.grid.reshape(-1, 768), tokens[1:])
+    layers = np.stack([golden.embedding(clip, layer) for layer in range(1, depth + 1)])
+    kind = "layer_mean" if golden.name == "beats" else "layer_cls"
+    assert error(layers, golden[f"{clip}.{kind}"][-depth:]) <= TOLERANCE
 
 
-def test_readouts_come_from_one_pass_and_agree_with_it(golden):
-    net, waveforms = golden.net, np.stack([wave("s2"), wave("silence2")])
-    both = net.embed_many(waveforms, [net.default_readout, "std"])
-    embedding = both[net.default_readout]
-    assert embedding.dtype == np.float32
-    assert error(embedding[0], golden["s2.embedding"]) <= TOLERANCE
-    steps, bands, dim = golden.run("s2").grid.shape
-    assert both["std"].shape == (2, bands * dim)
-    assert net.grid(torch.from_numpy(waveforms[:1])).shape == (1, steps, bands, dim)
+def test_readouts_are_those_of_the_grid(golden):
+    net, found = golden.net, golden.readouts
+    grid = np.stack([golden.output(clip)[net.depth][0] for clip in PAIR])
+    for name in ("band", "max", "std", "rdp", "mean"):
+        # In another order of additions, of values up to 5.
+        np.testing.assert_allclose(found[name], pool(grid, name), rtol=1e-4, atol=2e-5)
+    bands, modulation_bands = (1, 2) if golden.name == "panns" else (8, 3)
+    assert grid.shape[2] == bands
+    assert found["rdp"].shape == (2, bands * grid.shape[3])
+    longer = golden.output("s10")[net.depth][0][None]
+    modulation = pool(longer, "mod", frame_rate=net.frame_rate)
+    assert modulation.shape == (1, modulation_bands * grid.shape[3])
+    assert {vectors.dtype for vectors in found.values()} == {np.dtype(np.float32)}
+
+
+def test_layers_are_readouts_where_there_are_layers(golden):
+    net, found = golden.net, golden.readouts
+    if not net.depth:
+        with pytest.raises(InputError, match="layer4"):
+            net.check_readout("layer4")
+        return
+    for layer in range(1, net.depth + 1):
+        ours = np.stack([golden.embedding(clip, layer) for clip in PAIR])
+        assert error(found[f"layer{layer}"], ours) <= TOLERANCE
+    assert np.array_equal(found[net.default_readout], found[f"layer{net.depth}"])
+
+
+def test_the_frame_rate_is_that_of_the_grid(golden):
+    net = golden.net
+    assert net.frame_rate == (3.125 if golden.name == "panns" else 6.25)
+    if golden.name == "eat":  # which sees 10.24 s of any clip
+        assert len(golden.output("s2")[net.depth][0]) == 64
+        return
+    step = round(net.sample_rate / net.frame_rate)
+    steps = [
+        net.grid(np.zeros((1, net.shortest + n * step), np.float32)).shape[1] for n in (0, 1, 5)
+    ]
+    assert np.diff(steps).tolist() == [1, 4]
 
 
 @pytest.fixture
@@ -250,45 +262,38 @@ def without_onednn():
 
 @pytest.mark.usefixtures("without_onednn")
 def test_bfloat16_stays_near(golden):
-    waveforms = wave("s2")[None, :8000]
+    waveforms = wave("s2")[None, : golden.net.shortest + 1600]
     net = golden.module.build(golden.state_dict, "cpu", "bf16")
-    ours, theirs = net.embed(waveforms)[0], golden.net.embed(waveforms)[0]
+    ours, theirs = (each.embed(waveforms, golden.quick)[0] for each in (net, golden.net))
     assert 1 - ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) < 2e-4
     assert error(ours, theirs) < 0.1
 
 
 def test_the_shortest_clip_works_and_a_shorter_one_is_refused_with_its_length(golden):
     net = golden.net
-    assert np.isfinite(net.embed(np.ones((1, net.shortest), np.float32))).all()
+    shortest = np.ones((1, net.shortest), np.float32)
+    assert np.isfinite(net.embed(shortest, golden.quick)).all()
     with pytest.raises(AudioError, match=f"at least {net.shortest} samples"):
-        net.embed(np.ones((1, net.shortest - 1), np.float32))
+        net.embed(shortest[:, 1:])
 
 
 def test_nan_gives_nan_for_that_clip_only(golden):
-    waveforms = np.stack([wave("s2"), wave("silence2")])[:, :8000].copy()
+    waveforms = np.stack([wave(clip)[:8000] for clip in PAIR])
     waveforms[0, 4000] = np.nan
-    embedding = golden.net.embed(waveforms)
-    assert np.isnan(embedding[0]).any()
-    assert np.isfinite(embedding[1]).all()
+    embedding = golden.net.embed(waveforms, golden.quick)
+    assert np.isnan(embedding).any(axis=1).tolist() == [True, False]
 
 
-def test_expected_shapes_are_those_of_the_cleaned_checkpoint(golden):
+def test_the_tensors_of_the_public_checkpoint_are_needed_or_known_to_be_needless(golden):
     shapes = {key: tuple(value.shape) for key, value in golden.state_dict.items()}
     assert shapes == golden.module.expected_shapes()
-
-
-def test_every_entry_of_the_public_checkpoint_is_used_or_known_to_be_needless(golden):
     listed = {entry["name"] for entry in read_json(f"{golden.name}_state_dict.json")}
-    needless = listed - set(golden.state_dict)
     # Of PANNs: Fourier kernels, BatchNorm counters, classifier.
-    assert len(needless) == (2 + 13 + 2 if golden.name == "panns" else 0)
-
-
-def test_checkpoint_wrappers_and_heads_are_taken_off(golden):
+    assert len(listed - set(shapes)) == (2 + 13 + 2 if golden.name == "panns" else 0)
     wrapped = {"model": dict(golden.state_dict), "cfg": {"deep_norm": True}, "iteration": 800_000}
     if golden.name == "beats":
         wrapped["model"]["predictor.weight"] = torch.zeros(527, 768)
-    assert golden.module.clean(wrapped).keys() == golden.state_dict.keys()
+    assert golden.module.clean(wrapped).keys() == shapes.keys()
 
 
 def test_beats_of_another_kind_or_with_untied_bias_is_refused():
@@ -297,18 +302,6 @@ def test_beats_of_another_kind_or_with_untied_bias_is_refused():
     bias = {beats.HEAD_BIAS.format(layer): torch.full((320, 12), 1.0 * layer) for layer in (0, 1)}
     with pytest.raises(WeightsError, match="shares one position bias"):
         beats.clean(bias)
-
-
-def test_the_position_bias_is_cached_for_a_few_lengths():
-    encoder = beats.Encoder.__new__(beats.Encoder)
-    torch.nn.Module.__init__(encoder)
-    encoder.head_bias = torch.nn.Parameter(torch.randn(320, 12), requires_grad=False)
-    encoder._position_bias = {}
-    bias = encoder.position_bias(200)
-    assert encoder.position_bias(200) is bias
-    for tokens in range(8, 200, 8):
-        encoder.position_bias(tokens)
-    assert len(encoder._position_bias) <= beats.CACHED_LENGTHS
 
 
 def test_eat_names_may_lack_their_prefix_and_the_position_table():
@@ -320,62 +313,3 @@ def test_eat_names_may_lack_their_prefix_and_the_position_table():
     assert table[5, 3, 192] == pytest.approx(np.cos(3.0))
     assert table[5, 3, 384] == pytest.approx(np.sin(5.0))
     assert table[5, 3, 767] == pytest.approx(np.cos(5.0 * 10000 ** (-191 / 192)))
-
-
-class Frames(torch.nn.Module):
-    """Frames of four samples as a grid, and the first of them."""
-
-    def forward(self, features):
-        grid = features.view(len(features), -1, 1, 4)
-        return grid, {"first": grid[:, 0, 0]}
-
-
-def tiny(**options) -> Network:
-    return Network(
-        "tiny",
-        lambda waveforms: waveforms,
-        Frames(),
-        sample_rate=8,
-        shortest=4,
-        own_readouts=("first",),
-        default_readout="first",
-        **options,
-    )
-
-
-def test_waveforms_may_be_floats_of_numpy_or_torch():
-    expected = np.array([[-1.0, 0.0, 0.5, 0.25]], np.float32)
-    frozen = expected.copy()
-    frozen.flags.writeable = False
-    for given in (
-        expected,
-        frozen,
-        expected.astype(np.float64),
-        expected.astype(">f4"),
-        expected.tolist(),
-        torch.from_numpy(expected),
-    ):
-        embedding = tiny().embed(given)
-        assert embedding.dtype == np.float32
-        assert np.array_equal(embedding, expected)
-
-
-@pytest.mark.parametrize(
-    ("waveforms", "options", "message"),
-    [
-        (np.zeros(8, np.float32), {}, "2-D"),
-        (np.zeros((0, 8), np.float32), {}, "at least one clip"),
-        (np.zeros((1, 8), np.int16), {}, "divide 16-bit samples by 32768"),
-        (np.array([["a"]]), {}, "must be floats"),
-        (np.zeros((1, 8), np.float32), {"device": "nowhere"}, "Use device='cpu'"),
-    ],
-)
-def test_wrong_input_is_refused(waveforms, options, message):
-    with pytest.raises(InputError, match=message):
-        tiny(**options).embed(waveforms)
-
-
-def test_bfloat16_rounds_the_features_and_returns_float32():
-    embedding = tiny(precision="bf16").embed(np.full((1, 4), 1 / 3, np.float32))
-    assert embedding.dtype == np.float32
-    assert embedding[0, 0] == float(torch.tensor(1 / 3).bfloat16())

@@ -1,13 +1,10 @@
-"""Readouts as they are written down: loops over one clip's frames, in double precision.
+"""Readouts as they are written down, of one clip in double precision.
 
-``frames[t][f]`` is the vector of time step t in band f. What keeps the bands apart comes back
-as (bands, features).
+``frames`` is (time, bands, features); what keeps the bands apart comes back as (bands, features).
 """
 
 from __future__ import annotations
 
-import cmath
-import math
 from itertools import pairwise
 
 import numpy as np
@@ -15,69 +12,44 @@ import numpy as np
 EDGES = (0.2, 0.7, 1.5, 3.0, 5.0, 8.0, 12.0, 15.7)
 
 
-def mean_of(vectors):
-    return sum(vectors) / len(vectors)
-
-
-def length(vector):
-    return math.sqrt(math.fsum(value * value for value in vector))
-
-
-def weights(vectors, gamma):
-    """Of relative deviation pooling, for the time steps of one band."""
-    mu = mean_of(vectors)
-    delta = [length(vector - mu) for vector in vectors]
-    furthest = max(delta)
-    rho = [each / furthest if furthest > 1e-8 else 0.0 for each in delta]
-    unscaled = [(1 + each) ** gamma for each in rho]
-    return [each / math.fsum(unscaled) for each in unscaled]
-
-
-def weighed(vectors, given):
-    return sum(weight * vector for weight, vector in zip(given, vectors, strict=True))
+def mean(frames):
+    return band(frames).mean(0)
 
 
 def band(frames):
-    return [mean_of(vectors) for vectors in of_bands(frames)]
+    return sum(frames.astype(np.float64)) / len(frames)
 
 
 def largest(frames):
-    return [[max(column) for column in zip(*vectors, strict=True)] for vectors in of_bands(frames)]
+    return frames.max(0)
 
 
-def rdp(frames, gamma):
-    return [weighed(vectors, weights(vectors, gamma)) for vectors in of_bands(frames)]
+def std(frames):
+    return np.sqrt(sum((frames - band(frames)) ** 2) / len(frames))
 
 
-def of_bands(frames):
-    """One list of vectors, a vector per time step, for each band."""
-    return [[step[f] for step in frames] for f in range(len(frames[0]))]
-
-
-def fourier(series, k):
-    turn = -2j * cmath.pi * k / len(series)
-    return sum(value * cmath.exp(turn * t) for t, value in enumerate(series))
+def rdp(frames, gamma=4):
+    found = []
+    for vectors in np.moveaxis(frames.astype(np.float64), 1, 0):
+        distance = np.array([np.sqrt(sum(away**2)) for away in vectors - vectors.mean(0)])
+        relative = distance / max(distance) if max(distance) > 1e-8 else 0 * distance
+        weights = (1 + relative) ** gamma
+        found.append(weights @ vectors / sum(weights))
+    return np.array(found)
 
 
 def modulation(frames, frame_rate):
     """Of a clip of ten seconds or longer, whose length needs no correction but its window's."""
-    steps, bands, features = np.shape(frames)
-    hann = [0.5 - 0.5 * math.cos(2 * math.pi * t / (steps - 1)) for t in range(steps)]
-    ten = [0.5 - 0.5 * math.cos(2 * math.pi * t / 310) for t in range(311)]
-    scale = math.sqrt(31.25 * sum(w * w for w in ten) / (frame_rate * sum(w * w for w in hann)))
+    steps, bands, _ = frames.shape
+    window, ten = np.hanning(steps), np.hanning(311)
+    scale = np.sqrt(31.25 * sum(ten**2) / (frame_rate * sum(window**2)))
+    moving = window[:, None, None] * (frames - band(frames))
+    turns = np.exp(-2j * np.pi * np.outer(np.arange(steps // 2 + 1), np.arange(steps)) / steps)
+    sizes = scale * np.abs(np.tensordot(turns, moving, axes=1))
+    hertz = np.arange(len(sizes)) * frame_rate / steps
     found = []
     for low, high in pairwise(EDGES):
-        if (low + high) / 2 >= frame_rate / 2:
-            continue
-        inside = [k for k in range(steps // 2 + 1) if low <= k * frame_rate / steps < high]
-        levels = np.empty((bands, features))
-        for f in range(bands):
-            for d in range(features):
-                series = [frames[t][f][d] for t in range(steps)]
-                centre = math.fsum(series) / steps
-                moving = [hann[t] * (series[t] - centre) for t in range(steps)]
-                sizes = [abs(fourier(moving, k)) for k in inside]
-                levels[f, d] = math.log(1e-3 + scale * sum(sizes) / len(sizes))
-        for first in range(0, bands, 8):
-            found.append(levels[first : first + 8].mean(0))
+        if (low + high) / 2 < frame_rate / 2:
+            level = np.log(1e-3 + sizes[(low <= hertz) & (hertz < high)].mean(0))
+            found += [level[first : first + 8].mean(0) for first in range(0, bands, 8)]
     return np.concatenate(found)

@@ -1,11 +1,8 @@
 """Backbones: frozen networks that turn waveforms into vectors.
 
-Read `protocol` first: what every network offers. `logmel` needs no weights, and `classical` has its
-views of the waveform; `network` is the base of those with weights: `beats` and `eat`, which share
-`transformer`, `panns` and `mobilenet`; `several` makes one of several. `readout` turns a grid of
-frames into one vector, and `weights` finds and checks checkpoints. `wrapper` makes a backbone of a
-network of yours, and `installed` of one in another package. `load` returns a network, and torch is
-imported only if that network needs it.
+Read `protocol` first: what every network offers. `logmel` and `classical` need no weights and no
+torch; `beats`, `eat`, `panns` and `mobilenet` are a `network` with weights; `several` is more than
+one; `wrapper` and `installed` take networks of others. `readout` turns a grid into one vector.
 """
 
 from __future__ import annotations
@@ -36,10 +33,9 @@ def load(
     Parameters
     ----------
     network : str or object
-        ``"logmel"``, ``"beats"``, ``"eat"``, ``"panns"``, ``"mn04"``, or a network of another
-        package (:mod:`daco.backbones.installed`). ``logmel`` has no weights and needs neither torch
-        nor a download. Several, such as ``"mn04+logmel"``, are
-        :class:`daco.backbones.several.Networks`. Or a torch module or any other object
+        ``"logmel"``, ``"beats"``, ``"eat"``, ``"panns"``, ``"mn04"``, a network of another package
+        (:mod:`daco.backbones.installed`), or several, such as ``"mn04+logmel"``
+        (:class:`daco.backbones.several.Networks`). Or a torch module or any other object
         (:func:`daco.backbones.wrapper.wrap`).
     weights : path, state dict or None
         A checkpoint file, a folder that has it, or its tensors; for several networks with weights,
@@ -102,15 +98,16 @@ def load(
 def _load_several(names: list[str], weights: Any, device: str | None, precision: str) -> Backbone:
     from daco.backbones.several import Networks
 
-    of = dict.fromkeys(names, weights) | {"logmel": None}
-    if weights is not None and len(names) - names.count("logmel") > 1:
-        if isinstance(weights, Mapping) or not os.path.isdir(weights):
-            raise InputError(
-                f"{'+'.join(names)} has several checkpoints. Give the folder that holds them as "
-                "weights."
-            )
-        of |= {name: None for name in names if name not in NAMES}  # they have files of their own
-    return Networks([load(name, of[name], device, precision) for name in names])
+    trained = [name for name in names if name != "logmel"]
+    folder = isinstance(weights, str | os.PathLike) and os.path.isdir(weights)
+    if weights is not None and len(trained) > 1 and not folder:
+        raise InputError(
+            f"{'+'.join(names)} has several checkpoints. Give the folder that holds them as "
+            "weights."
+        )
+    # The folder of several networks has no files of other packages, which have their own.
+    own = [name for name in trained if len(trained) == 1 or name in NAMES]
+    return Networks([load(n, weights if n in own else None, device, precision) for n in names])
 
 
 def _load_trained(name: str, weights: Any, device: str, precision: str) -> Backbone:

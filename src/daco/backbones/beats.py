@@ -7,6 +7,7 @@ weight norm of the position convolution, the gate of the relative position bias,
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from daco.backbones.transformer import (
     TokenEncoder,
     embedded,
     fbank,
+    published,
     samples_for,
 )
 from daco.backbones.weights import model_of, shapes_of
@@ -43,8 +45,20 @@ GATES = 8
 EPS = 1e-5
 MEAN, STD = 15.41663, 6.55582
 DEEP_NORM = (2 * LAYERS) ** 0.25
-CACHED_LENGTHS = 8
-KINDS = ("weight", "bias")
+NAMES = {
+    "patches": "patch_embedding",
+    "patch_norm": "layer_norm",
+    "projection": "post_extract_proj",
+    "norm": "encoder.layer_norm",
+    "position_conv": "encoder.pos_conv.0",
+    "layers": "encoder.layers",
+    "out": "self_attn.out_proj",
+    "norm1": "self_attn_layer_norm",
+    "norm2": "final_layer_norm",
+}
+"""Names of tensors of `Encoder`, and those of checkpoints."""
+
+FOLDED = re.compile(r"matrix|head_bias|qkv|gate")  # made of several tensors of a checkpoint
 HEAD_BIAS = "encoder.layers.{}.self_attn.relative_attention_bias.weight"
 # What a checkpoint's "cfg" must say where it says anything: no shape would show the difference.
 CONFIG = {
@@ -79,18 +93,10 @@ def features(waveforms: Tensor) -> Tensor:
 
 def expected_shapes() -> dict[str, tuple[int, ...]]:
     """Names and shapes of the 250 tensors of a checkpoint."""
-    own = shapes_of(Encoder)
-    shapes = {
-        f"{theirs}.{kind}": own[f"{ours}.{kind}"]
-        for ours, theirs in _renamed().items()
-        for kind in KINDS
-    }
-    shapes |= {
-        "patch_embedding.weight": (EMBED, 1, PATCH, PATCH),
-        "encoder.pos_conv.0.bias": (WIDTH,),
-        "encoder.pos_conv.0.weight_g": (1, 1, KERNEL),
-        "encoder.pos_conv.0.weight_v": (WIDTH, GROUP_WIDTH, KERNEL),
-    }
+    own = {name: shape for name, shape in shapes_of(Encoder).items() if not FOLDED.search(name)}
+    shapes = {published(name, NAMES): shape for name, shape in own.items()}
+    shapes["encoder.pos_conv.0.weight_g"] = (1, 1, KERNEL)
+    shapes["encoder.pos_conv.0.weight_v"] = (WIDTH, GROUP_WIDTH, KERNEL)
     for number in range(LAYERS):
         attention = f"encoder.layers.{number}.self_attn."
         shapes[HEAD_BIAS.format(number)] = (BUCKETS, HEADS)
@@ -101,26 +107,6 @@ def expected_shapes() -> dict[str, tuple[int, ...]]:
             shapes[f"{attention}{part}_proj.weight"] = (WIDTH, WIDTH)
             shapes[f"{attention}{part}_proj.bias"] = (WIDTH,)
     return shapes
-
-
-def _renamed() -> dict[str, str]:
-    """Layers of `Encoder` that a checkpoint has under another name."""
-    names = {
-        "patch_norm": "layer_norm",
-        "projection": "post_extract_proj",
-        "norm": "encoder.layer_norm",
-    }
-    layer = {
-        "out": "self_attn.out_proj",
-        "norm1": "self_attn_layer_norm",
-        "fc1": "fc1",
-        "fc2": "fc2",
-        "norm2": "final_layer_norm",
-    }
-    for number in range(LAYERS):
-        for ours, theirs in layer.items():
-            names[f"layers.{number}.{ours}"] = f"encoder.layers.{number}.{theirs}"
-    return names
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -154,18 +140,13 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
 
 def encoder_weights(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of `Encoder`: those of a checkpoint, some of them put together."""
-    tensors = {
-        f"{ours}.{kind}": state_dict[f"{theirs}.{kind}"]
-        for ours, theirs in _renamed().items()
-        for kind in KINDS
-    }
-    tensors["patches.weight"] = state_dict["patch_embedding.weight"]
+    own = [name for name in shapes_of(Encoder) if not FOLDED.search(name)]
+    tensors = {name: state_dict[published(name, NAMES)] for name in own}
     tensors["position_conv.matrix"] = _position_matrix(state_dict)
-    tensors["position_conv.bias"] = state_dict["encoder.pos_conv.0.bias"]
     tensors["head_bias"] = state_dict[HEAD_BIAS.format(0)]
     for number in range(LAYERS):
         ours, attention = f"layers.{number}", f"encoder.layers.{number}.self_attn."
-        for kind, gate in zip(KINDS, _gate(state_dict, attention), strict=True):
+        for kind, gate in zip(("weight", "bias"), _gate(state_dict, attention), strict=True):
             parts = [state_dict[f"{attention}{part}_proj.{kind}"] for part in "qkv"]
             tensors[f"{ours}.qkv.{kind}"] = torch.cat(parts)
             tensors[f"{ours}.gate.{kind}"] = gate
@@ -212,7 +193,7 @@ class Encoder(TokenEncoder):
         self.norm = nn.LayerNorm(WIDTH, EPS)
         self.layers = nn.ModuleList(GatedBlock(EPS, DEEP_NORM) for _ in range(LAYERS))
         self.head_bias = nn.Parameter(torch.empty(BUCKETS, HEADS))
-        self._position_bias: dict[int, Tensor] = {}
+        self._position_bias: Tensor | None = None
 
     def tokens(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Embedded patches with their positions, and the ungated position bias."""
@@ -225,17 +206,13 @@ class Encoder(TokenEncoder):
         return tokens.view(len(tokens), -1, BANDS, WIDTH), {}
 
     def position_bias(self, tokens: int) -> Tensor:
-        """P[head, i, j], the bias between two tokens before it is gated; kept for each length."""
-        found = self._position_bias.get(tokens)
-        if found is None:
+        """P[head, i, j], the bias between two tokens before it is gated; kept for one length."""
+        if self._position_bias is None or self._position_bias.shape[-1] != tokens:
             distances = torch.arange(1 - tokens, tokens)
             by_distance = self.head_bias[buckets(distances).to(self.head_bias.device)].T
             # Window w of the row of distances starts at -(tokens - 1) + w: row i needs j - i.
-            found = by_distance.unfold(1, tokens, 1).flip(1).contiguous()
-            if len(self._position_bias) >= CACHED_LENGTHS:
-                self._position_bias.clear()
-            self._position_bias[tokens] = found
-        return found
+            self._position_bias = by_distance.unfold(1, tokens, 1).flip(1).contiguous()
+        return self._position_bias
 
 
 class GatedBlock(Block):

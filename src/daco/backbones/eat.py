@@ -6,7 +6,6 @@ are padded with zeros, longer ones lose what comes after 10.255 seconds.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +26,7 @@ from daco.backbones.transformer import (
     TokenEncoder,
     embedded,
     fbank,
+    published,
     samples_for,
 )
 from daco.backbones.weights import model_of, shapes_of
@@ -49,12 +49,13 @@ NAMES = {
 }
 """Names of tensors of `Encoder`, and those of checkpoints."""
 
-POSITIONS = "model.fixed_positional_encoder.positions"
+PREFIX = "model."
+POSITIONS = f"{PREFIX}fixed_positional_encoder.positions"
 
 
 def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
     """The network of a cleaned state dict. ``embed`` gives the CLS token, 768 values."""
-    weights = {name: state_dict[_published(name)] for name in shapes_of(Encoder)}
+    weights = {name: state_dict[PREFIX + published(name, NAMES)] for name in shapes_of(Encoder)}
     return Network(
         "eat",
         features,
@@ -79,14 +80,7 @@ def features(waveforms: Tensor) -> Tensor:
 
 def expected_shapes() -> dict[str, tuple[int, ...]]:
     """Names and shapes of the 150 tensors of a checkpoint."""
-    return {_published(name): shape for name, shape in shapes_of(Encoder).items()}
-
-
-def _published(name: str) -> str:
-    """The name that a tensor of `Encoder` has in a checkpoint."""
-    for ours, theirs in NAMES.items():
-        name = re.sub(rf"\b{ours}\b", theirs, name)
-    return f"model.{name}"
+    return {PREFIX + published(name, NAMES): shape for name, shape in shapes_of(Encoder).items()}
 
 
 def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -95,7 +89,7 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
     The position table is a formula, so it may be missing.
     """
     tensors = {
-        key if key.startswith("model.") else f"model.{key}": value
+        key if key.startswith(PREFIX) else f"{PREFIX}{key}": value
         for key, value in model_of(state_dict).items()
     }
     tensors.setdefault(POSITIONS, positions())

@@ -42,24 +42,25 @@ def load_installed(name: str, weights: Any, device: str | None, precision: str) 
             f"{GROUP} of an installed package. Got {name!r}.{suggestion(name, known)}"
         )
     package = " and ".join(f"{each.dist.name} {each.dist.version}" for each in points if each.dist)
-    whose, sha256 = f"The network {name!r} of {package}", None
+    whose = f"The network {name!r} of {package}"
     if len(points) > 1:
         raise InputError(f"{whose} is installed more than once. Uninstall one of these packages.")
+    given = {"device": device or "cpu"}
     if weights is not None:
         if not isinstance(weights, str | Path) or not Path(weights).is_file():
             raise WeightsError(f"The weights of {name!r} must be a file. Got {str(weights)!r:.99}.")
-        sha256 = sha256_of_file(Path(weights))
+        given["weights"] = str(weights)
     try:
         with redirect_stdout(sys.stderr):  # results of commands are in stdout, such as JSON
             make = points[0].load()
-            given = {"device": device or "cpu"} | ({"weights": weights} if sha256 else {})
             taken = inspect.signature(make).parameters
-            given = {key: value for key, value in given.items() if key in taken}
-            if precision != "fp32" or (sha256 and "weights" not in given):
+            if precision != "fp32" or ("weights" in given and "weights" not in taken):
                 raise InputError(f"{whose} takes no weights, or no such precision. Leave them out.")
+            given = {key: value for key, value in given.items() if key in taken}
             net = wrap(make(**given), name, package=package)
     except (Exception, SystemExit) as error:
         raise plugin_error(name, package, error) from None
-    net.weights_sha256 = sha256 or net.weights_sha256
+    if "weights" in given:
+        net.weights_sha256 = sha256_of_file(Path(weights))
     net.device = given.get("device", net.device)
     return net

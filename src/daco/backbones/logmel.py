@@ -29,13 +29,10 @@ class LogMel(Backbone):
     Frames of 64 ms with a hop of 32 ms (symmetric Hann window, not centred), power spectrum, 128
     unnormalised HTK mel bands from 0 Hz to half the sample rate, ``10 log10(. + 1e-10)``. The
     default readout ``mod`` (`daco.backbones.readout.pool`) gives 7 modulation bands x 16 groups of
-    8 mel bands = 112 values. It needs no weights and no download, and hardly depends on the level
-    of the recording. ``mean`` and ``std`` (128 values each) are over time alone, because a mean
-    over the mel bands would leave one number.
-
-    ``env`` (640 values), ``cep`` (40) and ``mod60`` (192) are computed from the waveform itself
-    (`daco.backbones.classical`). They are meant for clips of 1 s or longer; a clip below 0.512 s is
-    padded with silence.
+    8 mel bands = 112 values, which hardly depend on the level of the recording. ``mean`` and
+    ``std`` (128 values each) are over time alone. ``env`` (640 values), ``cep`` (40) and ``mod60``
+    (192) are computed from the waveform itself (`daco.backbones.classical`) and meant for clips of
+    1 s or longer; a clip below 0.512 s is padded with silence.
 
     Parameters
     ----------

@@ -22,20 +22,11 @@ Output = tuple[Tensor, Mapping[str, Tensor]]
 class Network(Backbone):
     """A front end and an encoder that together make a Backbone.
 
-    Parameters
-    ----------
-    name : the name it is loaded by
-    features : waveforms (B, samples) to the encoder's input, always computed in float32
-    encoder : module from that input to a grid (B, T, F, D) and named readouts of its own; it is
-        moved to ``device`` and, with ``"bf16"``, to bfloat16. Where it has a ``depth``, its
-        ``at_layers`` gives the same of any layer from 1 to ``depth``, the last being its output
-    sample_rate : samples per second
-    shortest : fewest samples that the encoder can work with
-    own_readouts : names that the encoder's second output has
-    default_readout : one of them, or a readout of the grid; ``layer<N>`` is the same of layer N
-    frame_rate : time steps of the grid per second; the readout ``mod`` needs it
-    device, precision : see ``Backbone``
-    resampler : how recordings of another rate should be resampled
+    `features` takes waveforms (B, samples) to the encoder's input, always in float32. `encoder`
+    takes that to a grid (B, T, F, D) and its `own_readouts` by name. Where it has a ``depth``, its
+    ``at_layers`` gives the same of any layer from 1 to ``depth``, the last being its output, and
+    ``layer<N>`` is the default readout of layer N. The readout ``mod`` needs `frame_rate`, the time
+    steps of the grid per second.
     """
 
     def __init__(
@@ -68,7 +59,7 @@ class Network(Backbone):
         self.encoder = encoder.eval().requires_grad_(False).to(self._device, self._dtype)
 
     def embed_many(self, waveforms: Any, readouts: Sequence[str]) -> dict[str, Float32s]:
-        """Several readouts of one forward pass, of as many layers as they name."""
+        """Compute several readouts in one forward pass, of as many layers as they name."""
         for name in readouts:
             self.check_readout(name)
         layers = {name: self._layer(name) for name in readouts}
@@ -79,9 +70,9 @@ class Network(Backbone):
                 return {name: self._read(outputs[layers[name]], name) for name in readouts}
 
     def grid(self, waveforms: Any) -> Float32s:
-        """Features before any pooling, (clips, time, frequency, dim)."""
+        """Compute the features before pooling, (clips, time, frequency, features)."""
         with torch.inference_mode():
-            return _numpy(self._forward(waveforms)[0])
+            return _numpy(self._outputs(waveforms, {self.depth})[self.depth][0])
 
     def _layer(self, readout: str) -> int:
         """The layer that a readout is of; without a number, the last."""
@@ -93,9 +84,6 @@ class Network(Backbone):
         kind = self.default_readout if readout.startswith("layer") else readout
         vectors = own[kind] if kind in own else pool(grid, kind, frame_rate=self.frame_rate)
         return _numpy(vectors)
-
-    def _forward(self, waveforms: Any) -> Output:
-        return self._outputs(waveforms, {self.depth})[self.depth]
 
     def _outputs(self, waveforms: Any, layers: set[int]) -> Mapping[int, Output]:
         """Grid and own readouts of each layer asked for."""

@@ -30,24 +30,18 @@ class Backbone:
     ----------
     name : str
         The name it is loaded by, such as ``"beats"``.
-    sample_rate : int
-        Samples per second of its waveforms.
-    readouts : tuple of str
-        Names of its readouts.
-    default_readout : str
-        The readout of `embed` if none is named.
+    sample_rate, shortest : int
+        Samples per second of its waveforms, and fewest samples of a clip.
+    readouts, default_readout : tuple of str, str
+        Names of its readouts, and the one of `embed` if none is named.
     resampler : {"soxr", "polyphase"}
         How recordings of other rates are converted to ``sample_rate``.
-    shortest : int
-        Fewest samples of a clip.
     precision, device : str
         Such as ``"fp32"`` and ``"cpu"``.
     has_weights : bool
         Whether it was trained; if not, its name and version describe it completely.
-    weights_sha256 : str or None
-        Hash of the checkpoint file; None without a file.
-    package : str or None
-        Name and version of the package it comes from; None for networks of daco.
+    weights_sha256, package : str or None
+        Hash of the checkpoint file, and name and version of the package it comes from, if any.
     parameters : int or None
         Number of weights.
     """
@@ -140,9 +134,14 @@ def embed_safely(net: Backbone, waveforms: Any, readouts: Sequence[str]) -> dict
         with redirect_stdout(sys.stderr) if net.package else nullcontext():
             return net.embed_many(waveforms, readouts)
     except Exception as error:
-        if net.package is None or type(error).__name__ == "OutOfMemoryError":
+        if net.package is None or is_out_of_memory(error):
             raise
         raise plugin_error(net.name, net.package, error) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the computer or of a GPU of torch."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def plugin_error(name: str, package: str, error: BaseException) -> BaseException:

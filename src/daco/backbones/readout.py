@@ -36,13 +36,11 @@ def pool(grid: Any, name: str, *, frame_rate: float | None = None) -> Any:
     grid : array or tensor of shape (B, T, F, D)
         Clips, time, frequency bands, features.
     name : str
-        ``mean``: over time and frequency, (B, D).
-        ``band``, ``max``, ``std``: mean, maximum and standard deviation over time, of every band;
-        the vectors of all bands are side by side, band 0 first, (B, F D).
-        ``rdp``: relative deviation pooling, ``sum_t w_t x_t`` of every band with ``w_t``
-        proportional to ``(1 + d_t / max_s d_s)**4``; ``d_t`` is the distance of a frame from the
-        mean over time, (B, F D).
-        ``mod``: modulation spectrum, see :func:`modulation`.
+        ``mean``: over time and frequency, (B, D). ``band``, ``max``, ``std``: mean, maximum and
+        standard deviation over time of every band, side by side, band 0 first, (B, F D). ``rdp``:
+        relative deviation pooling, ``sum_t w_t x_t`` of every band with ``w_t`` proportional to
+        ``(1 + d_t / max_s d_s)**4``; ``d_t`` is the distance of a frame from the mean over time,
+        (B, F D). ``mod``: modulation spectrum, see :func:`modulation`.
     frame_rate : float, optional
         Frames per second of the grid; ``mod`` needs it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 import torch
@@ -142,3 +142,8 @@ def embedded(layer: nn.Conv2d, features: Tensor) -> Tensor:
     """Filter banks (B, frames, 128) as embedded patches (B, 8 (frames // 16), D), by time."""
     tokens: Tensor = layer(features[:, None])
     return tokens.flatten(2).transpose(1, 2)
+
+
+def published(name: str, names: Mapping[str, str]) -> str:
+    """The name that a tensor of an encoder has in a checkpoint, part by part."""
+    return ".".join(names.get(part, part) for part in name.split("."))

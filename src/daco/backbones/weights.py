@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -19,43 +20,42 @@ from daco.text import name_list, suggestion
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_SHOWN = 3
 _WRAPPERS = ("state_dict", "model_state_dict")
 _COUNTER = "num_batches_tracked"  # of BatchNorm, for its training
-
-
-_HUGGING_FACE = "https://huggingface.co/"
 _PUBLISHED = (
     (
         "beats",
         "BEATs_iter3_plus_AS2M.pt",
-        f"{_HUGGING_FACE}datasets/Bencr/beats-checkpoints/resolve/main/BEATs_iter3_plus_AS2M.pt",
+        "https://huggingface.co/datasets/Bencr/beats-checkpoints/resolve/main/{}",
         "d43cbfad4d7b56381c061d7a24774f908d4d94c72961f6eb1d9090ff18cd8d34",
         "MIT",
     ),
     (
         "eat",
         "model.safetensors",
-        f"{_HUGGING_FACE}worstchan/EAT-base_epoch30_pretrain/resolve/main/model.safetensors",
+        "https://huggingface.co/worstchan/EAT-base_epoch30_pretrain/resolve/main/{}",
         "8623072d09aac4f3ad1168b4fed3a24e4f68fe1da25b9fe733375efb237e5f48",
         "MIT",
     ),
     (
         "panns",
         "Cnn14_16k_mAP=0.438.pth",
-        "https://zenodo.org/records/3987831/files/Cnn14_16k_mAP%3D0.438.pth",
+        "https://zenodo.org/records/3987831/files/{}",
         "e2ee543a27919542c2ea03eabaa70b24dcd4e6c8e05621de6b67a94e4c5058e6",
         "CC-BY-4.0",
     ),
     (
         "mn04",
         "mn04_as_mAP_432.pt",
-        "https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/mn04_as_mAP_432.pt",
+        "https://github.com/fschmid56/EfficientAT/releases/download/v0.0.1/{}",
         "899a8c6217063f6941793102a2780b3dd788ab11fce468d9cf5f0577c453321c",
         "MIT",
     ),
 )
-SOURCES = {row[0]: WeightSource(*row) for row in _PUBLISHED}
+SOURCES = {
+    name: WeightSource(name, file_name, url.format(quote(file_name)), sha256, licence)
+    for name, file_name, url, sha256, licence in _PUBLISHED
+}
 """The published checkpoint of each network."""
 
 
@@ -107,9 +107,8 @@ def load_weights(
         Takes a checkpoint as it was saved, bare or under ``model``, to the tensors the network
         needs; drops what else it may hold, such as a classifier.
     """
-    if isinstance(weights, Mapping):
-        checkpoint, sha256, where = weights, None, "the state dict given"
-    else:
+    checkpoint, sha256, where = weights, None, "the state dict given"
+    if not isinstance(weights, Mapping):
         path = find_weights(name, weights)
         checkpoint, sha256 = _read_verified(name, path)
         where = str(path)
@@ -155,14 +154,10 @@ def _check_tensors(tensors: Mapping[str, Any], expected: Shapes, where: str, nam
     import torch
 
     odd = [key for key, value in tensors.items() if not isinstance(value, torch.Tensor)]
-    if odd:
-        raise WeightsError(
-            f"{where} is not a state dict: {len(odd)} not tensors: {name_list(odd, _SHOWN)}. Save "
-            "network.state_dict() and give that file."
-        )
+    shapes = {key: tuple(value.shape) for key, value in tensors.items() if key not in odd}
     missing = [key for key in expected if key not in tensors]
-    shapes = {key: tuple(value.shape) for key, value in tensors.items()}
     problems = {
+        "not tensors": odd,
         "missing": missing,
         "unexpected": [key + suggestion(key, missing) for key in tensors if key not in expected],
         "of another shape": [
@@ -171,11 +166,11 @@ def _check_tensors(tensors: Mapping[str, Any], expected: Shapes, where: str, nam
             if shapes.get(key, shape) != shape
         ],
     }
-    told = [f"{len(k)} {what}: {name_list(k, _SHOWN)}" for what, k in problems.items() if k]
-    if told:
+    listed = [f"{len(k)} {what}: {name_list(k, 3)}" for what, k in problems.items() if k]
+    if listed:
         raise WeightsError(
             f"{where} does not fit the network {name!r} ({len(expected)} entries): "
-            f"{'; '.join(told)}. Give a checkpoint of this network, for instance "
+            f"{'; '.join(listed)}. Give the state dict of this network, for instance "
             f"{SOURCES[name].file_name}."
         )
 

@@ -36,12 +36,10 @@ def wrap(
     network : torch.nn.Module or object
         An object has a method ``embed(waveforms)``, which returns one vector per clip, (clips,
         dim), or ``grid(waveforms)``, which returns (clips, time, frequency, dim), or both.
-        Waveforms are float32 of shape (clips, samples). A module gets tensors; without these
-        methods it is called, and returns either shape or (clips, time, dim). It is put in
-        evaluation mode. Optional attributes are ``sample_rate``, ``name``, ``default_readout``,
-        ``frame_rate`` (steps of the grid per second, for the readout ``mod``), ``shortest``
-        (fewest samples of a clip), ``resampler`` and ``weights_sha256``. A `Backbone` is returned
-        as it is.
+        Waveforms are float32 of shape (clips, samples). A module gets tensors, in evaluation mode;
+        without these methods it is called, and returns either shape or (clips, time, dim). Optional
+        attributes are ``sample_rate``, ``name``, ``default_readout``, ``frame_rate``, ``shortest``,
+        ``resampler`` and ``weights_sha256``. A `Backbone` is returned as it is.
     name, sample_rate : optional
         Its name in tables (by default that of the class) and its rate, if it has none itself.
     device : str, optional
@@ -60,10 +58,11 @@ def wrap(
     >>> net.name, net.readouts, net.embed(np.ones((2, 8000), np.float32)).tolist()
     ('Level', ('own',), [[1.0], [1.0]])
     """
+    net: Backbone
     if isinstance(network, Backbone) and _method(network, "embed_many"):
-        net: Backbone = network
         if package is None:
-            return net
+            return network
+        net = network
         net.name = name or net.name
     else:
         net = _Wrapped(network, name, sample_rate, device)
@@ -166,8 +165,8 @@ def _try_out(net: Backbone) -> None:
     whose = f"The network {net.name!r}{f' of {net.package}' if net.package else ''}"
     noise, name = _noise(net, 2), net.default_readout
     both, alone = (embed_safely(net, waves, [name])[name] for waves in (noise, noise[1:]))
-    shapes = np.shape(both), np.shape(alone)
-    if len(shapes[0]) != 2 or shapes != ((2, shapes[0][1]), (1, shapes[0][1])):
+    if np.ndim(both) != 2 or len(both) != 2 or np.shape(alone) != (1, both.shape[1]):
+        shapes = np.shape(both), np.shape(alone)
         raise InputError(
             f"{whose} must give vectors (clips, dim). For 2 and 1 clips, got {shapes}."
         )

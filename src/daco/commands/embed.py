@@ -29,7 +29,7 @@ def embed(
         int | None,
         option("Read files in this many threads, by default 6, or 16 remotely.", min=1),
     ] = None,
-    on_error: shared.OnErrorOption = OnError.fail,
+    on_error: shared.OnErrorOption = OnError.skip,
     truth: shared.Truth = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,

@@ -6,6 +6,7 @@ read from DCASE names. Errors name row and column; rows are counted from 1, with
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -291,9 +292,6 @@ def _below(root: Location, text: str) -> str:
 
 
 def _relative_to(path: str, folder: str) -> str:
-    start = os.path.join(folder, "")
-    try:
-        relative = path[len(start) :] if path.startswith(start) else os.path.relpath(path, folder)
-    except ValueError:  # another drive
-        relative = path
-    return relative.replace(os.sep, "/")
+    with contextlib.suppress(ValueError):  # another drive
+        path = os.path.relpath(path, folder)
+    return path.replace(os.sep, "/")

@@ -291,25 +291,18 @@ def _as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)
     if not (is_list or pa.types.is_large_list(kind)) or not pa.types.is_floating(kind.value_type):
         raise InputError(f"{label} must hold lists of floats. Got {kind} instead.")
-    if column.null_count:
-        row = first + pc.index(column.is_null(), True).as_py()
-        raise InputError(f"{label} row {row} is missing. Drop the clip or embed it again.")
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
-    dim = int(lengths[0])
-    if dim == 0:
-        raise InputError(f"{label} holds empty lists. Embed the clips again.")
-    if (lengths != dim).any():
-        row = int(np.argmax(lengths != dim))
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    dim, wrong = int(lengths[0]), lengths != lengths[0]
+    if wrong.any() or not dim:
+        row = int(np.argmax(wrong))
+        other = f", row {first} has {dim}" if dim else ""
         raise InputError(
-            f"{label} row {first + row} has {lengths[row]} values, row {first} has {dim}. Embed "
-            "all clips with one network and one readout."
+            f"{label} row {first + row} has {lengths[row]} values{other}. Embed all clips with one "
+            "network and one readout."
         )
-    flat = array.flatten()
-    if flat.null_count:
-        row = first + pc.index(flat.is_null(), True).as_py() // dim
-        raise InputError(f"{label} row {row} has missing values. Embed the clip again.")
-    values = flat.to_numpy(zero_copy_only=False).reshape(len(array), dim)
+    # Missing values become NaN.
+    values = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), dim)
     require_finite(values, label, first)
     return as_float32(values, label, first)
 

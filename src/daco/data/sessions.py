@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from daco.data.clips import ONE_DOMAIN, Clip
 from daco.data.folders import meaning_of_folders
 from daco.errors import DataError, InputError
-from daco.files.remote import Location
+from daco.files.remote import Location, statuses
 from daco.text import name_list, quantity
 
-_RULE = re.compile(r"folder:([1-9])|gap:([1-9]\d{0,6})(s|min|h|d)|attribute:(.+)", re.ASCII)
+_RULE = re.compile(r"folder:[1-9]|gap:[1-9]\d{0,6}(s|min|h|d)|attribute:.+", re.ASCII)
 _FEW = 6  # with fewer sessions, the realised rate may be several times the nominal one
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 _MONTH, _DAY = r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
@@ -76,22 +76,27 @@ def find_sessions(
     >>> notes[0]
     'Recording sessions by gap:30min (times in names): fan 2 in old (1 to 2 clips).'
     """
+    if rule is not None and _RULE.fullmatch(rule) is None:
+        raise InputError(
+            "--session-by must be folder:2, gap:30min (or s, h, d) or attribute:speed. Got "
+            f"{rule!r} instead."
+        )
     found: dict[str, list[Clip]] = {}
     counts: dict[str, list[str]] = defaultdict(list)
     fewest = _FEW
     for title, clips in machines.items():
-        names, how = [clip.session for clip in clips], "the column 'session'"
-        hint = " Name it for all clips, or for none."
+        names = [clip.session for clip in clips]
+        how, hint = "the column 'session'", "Name it for all clips, or for none."
         if rule is not None:
-            names, how, hint = _names_by(rule, clips, root)
+            names, how, hint = _apply(rule, clips, root)
+        missing = [clip.path for clip, name in zip(clips, names, strict=True) if not name]
         found[title] = [replace(c, session=name) for c, name in zip(clips, names, strict=True)]
-        missing = [clip.path for clip in found[title] if not clip.session]
         if rule is None and len(missing) == len(clips):
             continue
         if missing:
             raise DataError(
                 f"{title}: {quantity(missing, 'clip')} of {len(clips):,} without a session by "
-                f"{how}: {name_list(missing, 3)}.{hint or ' Choose another rule.'}"
+                f"{how}: {name_list(missing, 3)}. {hint}"
             )
         if rule is not None and several and len(set(names)) in (1, len(clips)):
             which = "one session" if len(set(names)) == 1 else "a session each"
@@ -103,9 +108,7 @@ def find_sessions(
         for clip in found[title]:
             sizes[clip.domain or ONE_DOMAIN][clip.session] += 1
         fewest = min(fewest, *map(len, sizes.values()))
-        words = [
-            f"{len(each):,} in {domain} ({_span(each.values())})" for domain, each in sizes.items()
-        ]
+        words = [f"{len(each):,} in {domain} ({_span(each)})" for domain, each in sizes.items()]
         counts[how].append(f"{title} {' and '.join(words)}")
     notes = [f"Recording sessions by {how}: {name_list(c, 3)}." for how, c in counts.items()]
     if several and fewest < _FEW:
@@ -116,48 +119,54 @@ def find_sessions(
     return found, notes
 
 
-def _span(sizes: Collection[int]) -> str:
-    low, high = min(sizes), max(sizes)
+def _span(sizes: Counter[str | None]) -> str:
+    low, high = min(sizes.values()), max(sizes.values())
     return (f"{low:,} to " if low < high else "") + quantity(high, "clip")
 
 
-def _names_by(
+def _apply(
     rule: str, clips: Sequence[Clip], root: Location | None
 ) -> tuple[list[str | None], str, str]:
     """The session of each clip; how they were found, and what to do where one has none."""
-    match = _RULE.fullmatch(rule)
-    if match is None:
-        raise InputError(
-            "--session-by must be folder:2, gap:30min (or s, h, d) or attribute:speed. Got "
-            f"{rule!r} instead."
-        )
-    level, number, unit, keys = match.groups()
-    if level:
-        above = [dict(enumerate(meaning_of_folders(clip.path)[0], 1)) for clip in clips]
-        return [names.get(int(level)) for names in above], rule, ""
-    if keys:
-        own = [[key for key in keys.split("+") if key in clip.attributes] for clip in clips]
-        values = [[f"{k} {c.attributes[k]}" for k in ks] for c, ks in zip(clips, own, strict=True)]
+    kind, _, value = rule.partition(":")
+    if kind == "folder":
+        above = [meaning_of_folders(clip.path)[0] for clip in clips]
+        at = int(value) - 1
+        names = [folders[at] if at < len(folders) else None for folders in above]
+        return names, rule, "Choose another rule."
+    if kind == "attribute":
         known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)
-        return (
-            list(map(", ".join, values)),
-            rule,
-            f" The clips have the attributes {known}."
-            if known
-            else " The clips have no attributes.",
-        )
+        hint = f"The clips have the attributes {known}." if known else "They have no attributes."
+        return [_values(clip, value.split("+")) for clip in clips], rule, hint
     times, how = [recording_time(clip.path) for clip in clips], "times in names"
     if root is not None and not any(times):
         how = "times of last change, which copying may alter"
-        stamps = [(root / clip.path).stat().st_mtime_ns // 10**9 for clip in clips]
-        times = [datetime.fromtimestamp(each, UTC).replace(tzinfo=None) for each in stamps]
-    starts: dict[datetime | None, str] = {}
+        files = statuses(root, [clip.path for clip in clips])
+        times = [None if file is None else _time_of_change(file.st_mtime_ns) for file in files]
+    unit = value.lstrip("0123456789")
+    gap = timedelta(**{_UNITS[unit]: int(value.removesuffix(unit))})
+    hint = "Names such as 20260512_083000.wav show when a clip was recorded."
+    return _runs(times, gap), f"{rule} ({how})", hint
+
+
+def _time_of_change(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds // 10**9, UTC).replace(tzinfo=None)
+
+
+def _values(clip: Clip, keys: Sequence[str]) -> str:
+    """The values of these attributes, as far as the clip has them."""
+    return ", ".join(f"{key} {clip.attributes[key]}" for key in keys if key in clip.attributes)
+
+
+def _runs(times: Sequence[datetime | None], gap: timedelta) -> list[str | None]:
+    """The start of the run of each time; a run ends where none follows within the gap."""
+    starts: dict[datetime | None, str | None] = {None: None}
     last = None
     for time in sorted(filter(None, times)):
-        near = last is not None and time - last <= timedelta(**{_UNITS[unit]: int(number)})
-        starts[time], last = starts[last] if near else str(time), time
-    hint = " Names such as 20260512_083000.wav show when a clip was recorded."
-    return list(map(starts.get, times)), f"{rule} ({how})", hint
+        near = last is not None and time - last <= gap
+        starts[time] = starts[last] if near else str(time)
+        last = time
+    return [starts[time] for time in times]
 
 
 def recording_time(path: str) -> datetime | None:
@@ -167,10 +176,13 @@ def recording_time(path: str) -> datetime | None:
 
     >>> print(recording_time("AM1_20260512_083000T.WAV"), recording_time("2026-05-12/08-30.wav"))
     2026-05-12 08:30:00 2026-05-12 08:30:00
+    >>> print(recording_time("fan/2026/05/12/0830.wav"))
+    2026-05-12 08:30:00
     >>> recording_time("section_00_source_train_normal_0001.wav")
     """
     *folders, name = path.replace("\\", "/").split("/")
-    for folder in ("", *reversed(folders)):
+    nested = ["-".join(folders[at : at + 3]) for at in range(len(folders) - 2)]
+    for folder in ("", *reversed(folders), *reversed(nested)):
         text = f"{folder} {name}".lstrip()
         for match in (match for pattern in _TIMES for match in pattern.finditer(text)):
             fields = ("year", "month", "day", "hour", "minute", "second")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from daco.data.parquet import TableFile
 
 VIEWS_VERSION = 1
-"""Of the metadata that describes the views of several networks; newer ones are not read."""
+"""Of the metadata that describes the views of several networks; no other is read."""
 
 ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler", "package")
 
@@ -300,20 +300,15 @@ def stored_views(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
     if "views" not in metadata:
         return {}
     stored = parse_json(metadata["views"])
-    version = stored.get("version") if isinstance(stored, dict) else None
-    if type(version) is int and version > VIEWS_VERSION:
-        raise InputError(
-            f"the views were written by a newer daco (layout {version}, this one reads up to "
-            f"{VIEWS_VERSION}). Update daco, or embed the clips again."
-        )
-    views = stored.get("views") if version == VIEWS_VERSION else None
+    known = isinstance(stored, dict) and stored.get("version") == VIEWS_VERSION
+    views = stored.get("views") if known else None
     if not isinstance(views, dict) or not all(
         isinstance(view, dict) and all(isinstance(value, str) for value in view.values())
         for view in views.values()
     ):
         raise InputError(
-            f"the metadata daco.views is {metadata['views'][:60]!r} and does not describe views. "
-            "Embed the clips again."
+            f"the metadata daco.views is {metadata['views'][:60]!r} and does not describe views as "
+            "this daco does. Update daco, or embed the clips again."
         )
     return views
 

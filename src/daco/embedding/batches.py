@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,24 +18,39 @@ from daco.audio.decode import Decoder, Waveforms, read_each
 from daco.audio.formats import AudioLimits
 from daco.audio.quality import quality_of
 from daco.backbones.levels import LEVELS, levels_text
-from daco.backbones.protocol import Backbone
+from daco.backbones.protocol import Backbone, is_out_of_memory
 from daco.data.parquet import column_name, vector_array
-from daco.embedding.frontend import MAX_SAMPLES, decoder_of, embed_waves
-from daco.embedding.output import HASHES, QUALITIES, REASON
-from daco.embedding.parts import MISSING, Part
+from daco.embedding.frontend import decoder_of, embed_waves
+from daco.embedding.parts import Part
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.files.remote import Location, explain_errors
 from daco.validation import Float32s
 
-_WHOLE = 1 << 26  # bytes up to which a local file is read at once
-_AHEAD = 1 << 27  # bytes of recordings that are read ahead of the network
+HASHES = "audio_sha256"
+"""The column with the SHA-256 of each recording."""
+
+QUALITIES = "quality"
+"""The column with the sample rate, length and problems of each recording, as JSON."""
+
+REASON = "reason"
+"""The column of a part that says why a clip was skipped."""
+
+_TEXTS = (HASHES, QUALITIES, LEVELS, REASON)
+_BLOCK_BYTES = 1 << 25  # of the files of one batch; those of the next one are read meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """How parts are made; `settings` is a hash of everything their vectors depend on."""
+    """How parts are made; a worker of a cluster loads the network by its name.
 
+    `settings` is a hash of everything that the vectors depend on besides the recordings.
+    """
+
+    backbone: str
+    precision: str
+    device: str
+    weights: str | None
     readouts: tuple[str, ...]
     channel: int | str
     limits: AudioLimits
@@ -46,21 +62,11 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class _Loaded:
-    """A recording's waveforms, one for each network, or the reason why there are none."""
+    """A recording's texts, and its waveforms, one for each network, unless it has a reason."""
 
-    index: int
-    sha256: str
-    quality: str = ""
+    row: int
+    texts: dict[str, str | None]
     waveforms: tuple[Waveforms, ...] = ()
-    reason: str | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(wave.shape[-1] for wave in self.waveforms)
-
-    @property
-    def samples(self) -> int:
-        return sum(wave.size for wave in self.waveforms)
 
 
 def embed_part(
@@ -71,133 +77,128 @@ def embed_part(
     done: Callable[[int], None] = lambda clips: None,
 ) -> pa.Table:
     """The columns of a part; a clip that was skipped has a reason and no other value."""
-    decoders = [decoder_of(each, job.channel, job.limits) for each in net.networks]
-    rows: list[dict[str, str | None]] = [
-        {HASHES: "", QUALITIES: "", LEVELS: "", REASON: None} for _ in part.clips
-    ]
-    vectors: dict[str, Float32s] = {}
-
-    def skip(index: int, reason: str) -> None:
-        if not job.skip:
-            advice = "Pass --on-error skip to leave such recordings out."
-            raise AudioError(f"{reason} {advice}", path=root / part.clips[index].path)
-        rows[index][REASON] = reason
-
-    with contextlib.closing(_read_ahead(job, decoders, root, part)) as recordings:
-        for block in _blocks(recordings, job.batch_size):
+    rows: list[dict[str, Any]] = [{} for _ in part.clips]
+    pool = ThreadPoolExecutor(job.workers, "daco-reader")
+    try:
+        for block in _read_ahead(pool, job, net, root, part):
+            by_length = defaultdict(list)
             for each in block:
-                rows[each.index] |= {HASHES: each.sha256, QUALITIES: each.quality}
-                if each.reason is not None:
-                    skip(each.index, each.reason)
-            for batch in _by_length(block):
-                for index, found in _embed_batch(job, net, batch):
-                    if isinstance(found, str):
-                        skip(index, found)
-                        continue
-                    rows[index][LEVELS] = levels_text(found[LEVELS][None])[0]
-                    for name in job.readouts:
-                        _store(vectors, name, found[name], index, part, net)
+                rows[each.row] |= each.texts
+                if each.waveforms:
+                    by_length[tuple(wave.shape[-1] for wave in each.waveforms)].append(each)
+            for _, batch in sorted(by_length.items()):
+                for each, columns in zip(batch, _embed_batch(job, net, batch), strict=True):
+                    rows[each.row] |= columns
+            if not job.skip:
+                for each in block:
+                    require_embedded(rows[each.row][REASON], root / part.clips[each.row].path)
             done(len(block))
-    texts = {name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]}
-    columns = {column_name(name, job.readouts): vector_array(vectors[name]) for name in vectors}
-    return pa.table({**texts, **columns})
+    finally:
+        pool.shutdown(cancel_futures=True)
+    texts = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in _TEXTS}
+    return pa.table(texts | _vector_columns(rows, job.readouts))
 
 
-def _store(
-    vectors: dict[str, Float32s], name: str, row: Float32s, index: int, part: Part, net: Backbone
-) -> None:
-    known = vectors.setdefault(name, np.zeros((len(part), len(row)), np.float32))
-    if known.shape[1] != len(row):
-        raise DataError(
-            f"{part.clips[index].path}: readout {name!r} of {net.name} has {len(row)} values, but "
-            f"{known.shape[1]} for earlier clips. Embed clips of different lengths separately."
-        )
-    known[index] = row
+def require_embedded(reason: str | None, path: Location) -> None:
+    """Raise an `AudioError` if there is a reason why a clip has no vectors."""
+    if reason is not None:
+        advice = "Pass --on-error skip to leave such recordings out."
+        raise AudioError(f"{reason} {advice}", path=path)
 
 
 def _read_ahead(
-    job: Job, decoders: Sequence[Decoder], root: Location, part: Part
-) -> Generator[_Loaded, None, None]:
-    """The recordings of a part in order; threads read those that come next.
-
-    joblib's generators do not wait for the caller, so that recordings would fill the memory.
-    """
-    waiting: deque[tuple[int, Future[_Loaded]]] = deque()
-    with ThreadPoolExecutor(job.workers, "daco-reader") as pool:
-        try:
-            for index, (clip, known) in enumerate(zip(part.clips, part.fingerprints, strict=True)):
-                size = int(known.partition(" ")[0] or 0)
-                path = root / clip.path
-                waiting.append((size, pool.submit(_read, index, path, known, size, decoders)))
-                while len(waiting) > 2 * job.batch_size or (
-                    len(waiting) > job.workers and sum(size for size, _ in waiting) > _AHEAD
-                ):
-                    yield waiting.popleft()[1].result()
-            while waiting:
-                yield waiting.popleft()[1].result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    pool: ThreadPoolExecutor, job: Job, net: Backbone, root: Location, part: Part
+) -> Iterator[list[_Loaded]]:
+    """The recordings of each batch in order; threads read those of the next one meanwhile."""
+    decoders = [decoder_of(each, job.channel, job.limits) for each in net.networks]
+    ahead = None
+    for rows in _blocks(part, job.batch_size):
+        following = [
+            pool.submit(_read, row, root / part.clips[row].path, part.sizes[row], decoders)
+            for row in rows
+        ]
+        if ahead is not None:
+            yield [each.result() for each in ahead]
+        ahead = following
+    if ahead is not None:
+        yield [each.result() for each in ahead]
 
 
-def _read(
-    index: int, path: Location, known: str, size: int, decoders: Sequence[Decoder]
-) -> _Loaded:
-    content, sha256 = b"", ""
-    with contextlib.suppress(FileNotFoundError, PermissionError, IsADirectoryError):
-        if known != MISSING and 0 < size <= decoders[0].limits.bytes:
-            if size <= _WHOLE or not isinstance(path, Path):
-                with explain_errors(path):
-                    content = path.read_bytes()
-            sha256 = sha256_of_bytes(content) if content else sha256_of_file(path)
-    try:
-        sound, waveforms = read_each(decoders, path, content)
-    except AudioError as error:
-        return _Loaded(index, sha256, reason=error.reason)
-    return _Loaded(index, sha256, json.dumps(quality_of(sound)), waveforms)
-
-
-def _blocks(recordings: Iterator[_Loaded], batch_size: int) -> Iterator[list[_Loaded]]:
-    """Consecutive recordings, as many as a batch may have, fewer where they are long."""
-    block: list[_Loaded] = []
-    for each in recordings:
-        block.append(each)
-        if len(block) == batch_size or sum(one.samples for one in block) > MAX_SAMPLES:
+def _blocks(part: Part, batch_size: int) -> Iterator[list[int]]:
+    """Rows of consecutive clips, as many as a batch may have, fewer where files are large."""
+    block: list[int] = []
+    for row in range(len(part)):
+        block.append(row)
+        if len(block) == batch_size or sum(part.sizes[one] for one in block) > _BLOCK_BYTES:
             yield block
             block = []
     if block:
         yield block
 
 
-def _by_length(block: list[_Loaded]) -> Iterator[list[_Loaded]]:
-    """The recordings of a block that have waveforms, in batches of one length."""
-    for shape in sorted({each.shape for each in block if each.waveforms}):
-        yield [each for each in block if each.waveforms and each.shape == shape]
+def _read(row: int, path: Location, size: int, decoders: Sequence[Decoder]) -> _Loaded:
+    content, sha256 = b"", ""
+    with suppress(OSError):  # the decoder says what is wrong
+        if 0 < size <= decoders[0].limits.bytes:
+            if isinstance(path, Path):
+                sha256 = sha256_of_file(path)
+            else:
+                with explain_errors(path):
+                    content = path.read_bytes()
+                sha256 = sha256_of_bytes(content)
+    try:
+        sound, waveforms = read_each(decoders, path, content)
+    except AudioError as error:
+        return _Loaded(row, {HASHES: sha256, REASON: error.reason})
+    texts = {HASHES: sha256, QUALITIES: json.dumps(quality_of(sound)), REASON: None}
+    return _Loaded(row, texts, waveforms)
 
 
-def _embed_batch(
-    job: Job, net: Backbone, batch: list[_Loaded]
-) -> Iterator[tuple[int, dict[str, Float32s] | str]]:
-    """The vectors of each clip by readout, or the reason why it has none."""
+def _embed_batch(job: Job, net: Backbone, batch: list[_Loaded]) -> list[dict[str, Any]]:
+    """The vectors and levels of each clip by column, or the reason why it has none."""
     waves = [np.stack(each) for each in zip(*(one.waveforms for one in batch), strict=True)]
     try:
         found = embed_waves(net, waves, (*job.readouts, LEVELS), job.channel)
     except DacoError as error:
         if len(batch) == 1:
-            yield batch[0].index, error.reason
-        else:  # one clip may be the cause
-            for one in batch:
-                yield from _embed_batch(job, net, [one])
-        return
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+            return [{REASON: error.reason}]
+        # One clip may be the cause.
+        return [columns for one in batch for columns in _embed_batch(job, net, [one])]
+    except Exception as error:
+        if not is_out_of_memory(error):
             raise
         raise InputError(
             f"{net.name} ran out of memory on a batch of {len(batch)} clips of "
             f"{waves[0].shape[-1]} samples. Choose a smaller --batch-size; finished work is kept."
         ) from None
-    for at, one in enumerate(batch):
-        rows = {name: vectors[at] for name, vectors in found.items()}
-        if all(np.isfinite(row).all() for row in rows.values()):
-            yield one.index, rows
-        else:
-            yield one.index, f"its {net.name} embedding contains NaN or infinity"
+    finite = np.all([np.isfinite(vectors).all(axis=1) for vectors in found.values()], axis=0)
+    columns: dict[str, Any] = {LEVELS: levels_text(found.pop(LEVELS))}
+    columns |= {column_name(name, job.readouts): vectors for name, vectors in found.items()}
+    return [
+        {name: values[at] for name, values in columns.items()}
+        if finite[at]
+        else {REASON: f"its {net.name} embedding contains NaN or infinity"}
+        for at in range(len(batch))
+    ]
+
+
+def _vector_columns(rows: list[dict[str, Any]], readouts: Sequence[str]) -> dict[str, Any]:
+    """One column for each readout; zeros where a clip has none. None, if no clip has any."""
+    columns = {}
+    for readout in readouts:
+        name = column_name(readout, readouts)
+        vectors = {at: row[name] for at, row in enumerate(rows) if name in row}
+        if len({len(vector) for vector in vectors.values()}) > 1:
+            raise different_lengths()
+        if vectors:
+            matrix: Float32s = np.zeros((len(rows), len(next(iter(vectors.values())))), np.float32)
+            matrix[list(vectors)] = list(vectors.values())
+            columns[name] = vector_array(matrix)
+    return columns
+
+
+def different_lengths() -> DataError:
+    """The error of clips whose vectors cannot be in one table."""
+    return DataError(
+        "The vectors of clips have different lengths. Embed clips of different lengths separately."
+    )

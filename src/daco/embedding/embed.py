@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,9 +17,16 @@ from daco.backbones import load
 from daco.backbones.protocol import Backbone
 from daco.compute import run
 from daco.data.clips import ClipTable
-from daco.embedding.batches import Job, embed_part
+from daco.embedding.batches import REASON, Job, embed_part
 from daco.embedding.output import parquet_file, write_table
-from daco.embedding.parts import Part, fingerprints, part_folder, plan_parts, write_part
+from daco.embedding.parts import (
+    Part,
+    fingerprints,
+    part_folder,
+    plan_parts,
+    read_part,
+    write_part,
+)
 from daco.embedding.provenance import check_readouts, origin_of, settings_of
 from daco.errors import DacoError, DataError, InputError
 from daco.files.remote import REMOTE_THREADS, Location, is_folder
@@ -55,16 +62,6 @@ class EmbedReport:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How a worker of a cluster loads the network; only names are sent to it."""
-
-    backbone: str
-    weights: str | None
-    device: str
-    precision: str
-
-
 def embed_clips(
     table: ClipTable,
     network: Any,
@@ -84,29 +81,26 @@ def embed_clips(
     """Embed all clips and write the table to `out`, in the order of the clip table.
 
     Finished parts of 256 clips are kept in ``<out>.parts`` until the table is written (of a remote
-    `out`, in the user's cache); the same call after an interruption continues from there.
-    Embeddings are computed again if the backbone, its weights, device or precision, the readouts,
-    the channel, the version of daco, or the size or time of a recording changed. Parts of a network
-    whose weights have no hash (a state dict in memory) are never reused.
+    `out`, in the user's cache); the same call after an interruption continues from there. Parts of
+    other settings, of another version of daco, or with recordings of other sizes or times are
+    computed again, and always those of weights without a hash, such as a module in memory.
 
     Parameters
     ----------
     table : ClipTable
         The clips to embed.
     network : Backbone, str or object
-        The frozen network, or several (:class:`daco.backbones.several.Networks`), for which each
-        recording is decoded once; or what :func:`daco.backbones.load` takes: a name, a torch
-        module, or any object with a ``sample_rate`` and ``embed(waveforms)``.
+        What :func:`daco.backbones.load` takes or returns. Each recording is decoded once for
+        several networks.
     out : path or URL
         The Parquet file, which is replaced when all clips are embedded.
     readouts : sequence of str, optional
         The first becomes the column ``embedding``, each further one ``embedding.<readout>``.
         By default those of the network; ``mod+env`` stands for two.
     channel : int or str
-        The channel to embed, or a policy for two microphones:
-        :func:`daco.audio.microphones.parse_channel`.
+        A channel, or a policy for two microphones (:func:`daco.audio.microphones.parse_channel`).
     batch_size : int
-        Clips per forward pass, all of one length; 32 by default, fewer if they are long.
+        Clips per forward pass, all of one length; fewer if their files are large.
     workers : int, optional
         Threads that read recordings; by default 6, or 16 if they are on a remote file system.
     on_error : {"fail", "skip"}
@@ -147,6 +141,10 @@ def embed_clips(
     out = parquet_file(out)
     place = net.device if engine == "local" else worker_device(net, device)
     job = Job(
+        backbone=net.name,
+        precision=net.precision,
+        device=place,
+        weights=None if weights is None else str(Path(weights).resolve()),
         readouts=names,
         channel=channel,
         limits=limits,
@@ -158,48 +156,47 @@ def embed_clips(
     known = fingerprints(table)
     parts = plan_parts(table, known, job.settings)
     with part_folder(out) as folder:
-        finished = {path.name for path in folder.glob("*.arrow")}
-        remaining = [part for part in parts if part.name not in finished]
-        embedded = sum(map(len, remaining))
-        done = _Counter(progress, len(table) - embedded, len(table))
-        if engine == "local":
-            for part in remaining:
-                write_part(folder / part.name, embed_part(job, net, table.root, part, done))
-        else:
-            file = None if weights is None else str(Path(weights).resolve())
-            recipe = Recipe(net.name, file, place, net.precision)
-            items = ((part, (recipe, job, table.root.absolute(), part)) for part in remaining)
-            for part, content in run(_on_worker, items, engine=engine, gpus=place == "cuda"):
-                if isinstance(content, DacoError):
-                    raise content
-                write_part(folder / part.name, content)
-                done(len(part))
+        remaining = [part for part in parts if not (folder / part.name).exists()]
+        finished, embedded = len(table) - sum(map(len, remaining)), 0
+
+        def advance(clips: int) -> None:
+            nonlocal finished
+            finished += clips
+            if progress is not None:
+                progress(finished, len(table))
+
+        advance(0)
+        for part, content in _contents(job, net, table.root, remaining, engine, advance):
+            write_part(folder / part.name, content)
+            embedded += content[REASON].null_count
+        contents = [read_part(folder / part.name) for part in parts]
         origin = origin_of(net, names, channel, place)
-        skipped = write_table(table, known, folder, parts, out, origin, skip=job.skip)
-    new = {part.start for part in remaining}
-    missed = sum(row - row % len(parts[0]) in new for row, _, _ in skipped)
+        skipped = write_table(table, known, contents, out, origin, skip=job.skip)
+        del contents  # Windows removes no file that is mapped
     clips = len(table) - len(skipped)
-    return EmbedReport(
-        out=out,
-        clips=clips,
-        embedded=embedded - missed,
-        reused=clips - (embedded - missed),
-        skipped=tuple((path, reason) for _, path, reason in skipped),
-        seconds=time.perf_counter() - started,
-    )
+    seconds = time.perf_counter() - started
+    return EmbedReport(out, clips, embedded, clips - embedded, skipped, seconds)
 
 
-class _Counter:
-    """Adds up finished clips, and reports them."""
-
-    def __init__(self, progress: Progress | None, done: int, total: int) -> None:
-        self._progress, self._done, self._total = progress, done, total
-        self(0)
-
-    def __call__(self, clips: int) -> None:
-        self._done += clips
-        if self._progress is not None:
-            self._progress(self._done, self._total)
+def _contents(
+    job: Job,
+    net: Backbone,
+    root: Location,
+    parts: Sequence[Part],
+    engine: str,
+    advance: Callable[[int], None],
+) -> Iterator[tuple[Part, pa.Table]]:
+    """Each part with its columns, as they are finished, here or on a cluster."""
+    if engine == "local":
+        for part in parts:
+            yield part, embed_part(job, net, root, part, advance)
+        return
+    items = ((part, (job, root.absolute(), part)) for part in parts)
+    for part, content in run(_on_worker, items, engine=engine, gpus=job.device == "cuda"):
+        if isinstance(content, DacoError):
+            raise content
+        yield part, content
+        advance(len(part))
 
 
 def worker_device(net: Backbone, device: str | None) -> str:
@@ -218,21 +215,18 @@ def worker_device(net: Backbone, device: str | None) -> str:
     return (device or "cpu") if any(each.has_weights for each in net.networks) else "cpu"
 
 
-@lru_cache(maxsize=1)
-def _network(recipe: Recipe) -> Backbone:
-    """The network of a worker, loaded for its first part."""
-    file = recipe.weights if recipe.weights and Path(recipe.weights).exists() else None
-    return load(recipe.backbone, file, recipe.device, recipe.precision)
+_network = lru_cache(maxsize=1)(load)  # a worker loads the network for its first part
 
 
-def _on_worker(recipe: Recipe, job: Job, root: Location, part: Part) -> pa.Table:
+def _on_worker(job: Job, root: Location, part: Part) -> pa.Table:
     if not is_folder(root):
         raise DataError(
             f"{root} is not a folder on every node of the cluster. Keep the recordings where all "
             "nodes see them under the same path."
         )
-    net = _network(recipe)
-    if settings_of(net, job.readouts, job.channel, job.limits, recipe.device) != job.settings:
+    file = job.weights if job.weights and Path(job.weights).exists() else None
+    net = _network(job.backbone, file, job.device, job.precision)
+    if settings_of(net, job.readouts, job.channel, job.limits, job.device) != job.settings:
         raise DataError(
             f"A worker has other weights of {net.name}, or another package, than the computer that "
             "started the run. Put the same files on all nodes."

@@ -1,8 +1,7 @@
 """Sound to vectors: the one way from a file, bytes, a stream or samples to embeddings.
 
-`decoder_of` gives the decoder of a network, `embed_waves` embeds a batch, `embed_equal` clips of
-one length. `Listener` embeds one recording, whole or in windows, as the normals of a model were
-embedded.
+`embed_waves` embeds a batch, `embed_equal` clips of one length. `Listener` embeds one recording,
+whole or in windows, as the normals of a model were embedded.
 """
 
 from __future__ import annotations
@@ -46,30 +45,17 @@ def decoder_of(
     network: Backbone | Frontend, channel: int | str, limits: AudioLimits = DEFAULT_LIMITS
 ) -> Decoder:
     """Decodes recordings for one network."""
-    if isinstance(network, Backbone) and len(network.networks) > 1:
-        raise InputError(f"One network is needed here. Got {network.name}.")
     return Decoder(network.sample_rate, channel, network.resampler, limits)
 
 
 def embed_waves(
     net: Backbone, waves: Sequence[NDArray[Any]], readouts: Sequence[str], policy: int | str
 ) -> dict[str, Float32s]:
-    """The vectors of a batch; every way from recordings to embeddings ends here.
+    """The vectors (clips, D) of a batch by readout; every way from recordings ends here.
 
-    Parameters
-    ----------
-    net : Backbone
-    waves : sequence of arrays of shape (clips, n) or (clips, 2, n)
-        One for each of ``net.networks``, as `daco.audio.microphones.apply_channel` returned them
-        for each clip.
-    readouts : sequence of str
-        With ``levels`` among them, also those of the sound, which are none of the network's.
-    policy : int or str
-
-    Returns
-    -------
-    dict of arrays of shape (clips, D)
-        By readout.
+    `waves` has an array (clips, n) or (clips, 2, n) for each of ``net.networks``, as
+    `daco.audio.microphones.apply_channel` returned them for each clip. The readout ``levels``
+    stands for those of the sound, which are none of the network's.
     """
     if LEVELS in readouts:
         heard = level_network(net.networks)
@@ -91,34 +77,27 @@ def embed_waves(
 
 def embed_equal(
     net: Backbone,
-    clips: Iterable[Waveforms],
+    clips: Iterable[Sequence[Waveforms]],
     readouts: Sequence[str],
     policy: int | str,
     batch_size: int = BATCH_SIZE,
 ) -> dict[str, Float32s]:
     """The vectors of clips of one length, a batch of them in memory at a time.
 
-    Parameters
-    ----------
-    net : Backbone
-    clips : iterable of arrays of shape (n,) or (2, n)
-        As `Decoder.decode` takes them of recordings, at the network's rate.
-    readouts : sequence of str
-    policy : int or str
-    batch_size : int
-        Clips per forward pass; fewer where they are long.
-
-    Raises
-    ------
-    AudioError
-        A vector has NaN or inf.
+    `clips` yields for each clip what `Decoder.decode` takes of it for each of ``net.networks``,
+    arrays (n,) or (2, n). A vector with NaN or inf raises an `AudioError`.
     """
     parts: dict[str, list[Float32s]] = {name: [] for name in readouts}
-    source = (apply_channel(clip, policy, net.sample_rate) for clip in clips)
+    rates = [each.sample_rate for each in net.networks]
+    source = (
+        [apply_channel(wave, policy, rate) for wave, rate in zip(clip, rates, strict=True)]
+        for clip in clips
+    )
     for first in source:
-        more = max(1, min(batch_size, MAX_SAMPLES // first.size)) - 1
-        batch = np.stack([first, *islice(source, more)])
-        for name, vectors in embed_waves(net, [batch], readouts, policy).items():
+        size = sum(wave.size for wave in first)
+        batch = [first, *islice(source, max(1, min(batch_size, MAX_SAMPLES // size)) - 1)]
+        waves = [np.stack(each) for each in zip(*batch, strict=True)]
+        for name, vectors in embed_waves(net, waves, readouts, policy).items():
             if not np.isfinite(vectors).all():
                 raise AudioError(f"its {net.name} embedding contains NaN or infinity.")
             parts[name].append(vectors)
@@ -131,22 +110,19 @@ class EmbeddedRecording:
 
     Attributes
     ----------
-    embeddings : (n_windows, D) float32
-        The embeddings of several views are side by side.
+    embeddings, levels : (n_windows, D) and (n_windows, Q) float32
+        The embeddings, of several views side by side, and the sound levels
+        (:func:`daco.backbones.levels.sound_levels`) of each window.
     starts : (n_windows,) float
         Start of each window, in seconds.
-    seconds : float
-        Length of the recording.
-    sample_rate : int
-        Sample rate of the recording itself.
+    seconds, sample_rate : float, int
+        Length and sample rate of the recording itself.
     reasons : tuple of str
         Problems of the sound: ``silent``, ``clipped``, ``short`` or ``long``, each followed by a
         colon and the details.
     peak, rms : float
         Largest absolute sample, and root mean square around the mean, of the near microphone if
         there are two; full scale is 1.
-    levels : (n_windows, Q) float32 or None
-        Sound levels (:func:`daco.backbones.levels.sound_levels`).
     """
 
     embeddings: Float32s
@@ -202,30 +178,23 @@ class Listener:
                 "Give it a table of embeddings made in the same way."
             )
         self.frontend = frontend
-        self._networks = {} if net is None else {each.name: each for each in net.networks}
+        given = {} if net is None else {each.name: each for each in net.networks}
+        networks: dict[str, Backbone] = {}
         for view in frontend.views:
-            name = view.backbone
-            network = self._networks.get(name, net)
-            if network is None:
-                file = weights if view.weights_sha256 or len(frontend.views) == 1 else None
-                try:
-                    network = load(name, file, device, view.precision, view.sample_rate)
-                except InputError as error:
-                    if view.package is None:
-                        raise
-                    needed = f"The model needs {name!r} of the package {view.package}. "
-                    raise ModelError(f"{needed}{error}") from None
-                self._networks[name] = network
-            _require_network(network, view)
-        networks = list(self._networks.values())
-        self.net = networks[0] if len(networks) == 1 else Networks(networks)
-
-    @property
-    def readouts(self) -> tuple[str, ...]:
+            if view.backbone not in networks:
+                networks[view.backbone] = given.get(view.backbone, net) or _load(
+                    view,
+                    weights if view.weights_sha256 or len(frontend.views) == 1 else None,
+                    device,
+                )
+            _require_network(networks[view.backbone], view)
+        alone = len(networks) == 1
+        self.net = next(iter(networks.values())) if alone else Networks([*networks.values()])
+        self.readouts = tuple(
+            view.readout if alone else view_name(networks[view.backbone], view.readout)
+            for view in frontend.views
+        )
         """The views of the model, as the networks here name them."""
-        if len(self.net.networks) == 1:
-            return tuple(view.readout for view in self.frontend.views)
-        return tuple(view_name(self._networks[v.backbone], v.readout) for v in self.frontend.views)
 
     def embed(
         self,
@@ -294,25 +263,19 @@ class Listener:
         seconds = native.shape[-1] / sound.rate
         samples = sound.waves.shape[-1]
         starts, length = cut(samples, frontend.sample_rate, window, hop)
-        by_network: dict[str, list[Frontend]] = {}
-        for view in frontend.views:
-            by_network.setdefault(view.backbone, []).append(view)
-        heard = level_network([self._networks[name] for name in by_network])
-        vectors: dict[tuple[str, str], Float32s] = {}
-        for name, views in by_network.items():
-            network, rate, waves = self._networks[name], views[0].sample_rate, sound.waves
-            if (rate, views[0].resampler) != (frontend.sample_rate, frontend.resampler):
-                decoder = decoder_of(network, frontend.channel, limits)
-                waves = decoder.resampled(native, sound.rate)
-            # A window is to the model what a clip was: the far microphone is subtracted in each.
-            whole = None if length == samples else length
-            windows = _windows(waves, starts, whole, rate / frontend.sample_rate)
-            readouts = [*(view.readout for view in views), *[LEVELS] * (network is heard)]
-            found = embed_equal(network, windows, readouts, frontend.channel)
-            vectors |= {(name, readout): rows for readout, rows in found.items()}
-        parts = [vectors[view.backbone, view.readout] for view in frontend.views]
+        others = [decoder_of(each, frontend.channel, limits) for each in self.net.networks[1:]]
+        waves = [sound.waves, *(each.resampled(native, sound.rate) for each in others)]
+        # A window is to the model what a clip was: the far microphone is subtracted in each.
+        whole = None if length == samples else length
+        windows = [
+            _windows(wave, starts, whole, network.sample_rate / frontend.sample_rate)
+            for wave, network in zip(waves, self.net.networks, strict=True)
+        ]
+        clips = zip(*windows, strict=True)
+        vectors = embed_equal(self.net, clips, (*self.readouts, LEVELS), frontend.channel)
         near = native[NEAR] if native.ndim == 2 else native
         peak, rms = loudness(near)
+        parts = [vectors[name] for name in self.readouts]
         return EmbeddedRecording(
             embeddings=parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1),
             starts=np.asarray(starts) / frontend.sample_rate,
@@ -325,7 +288,7 @@ class Listener:
             ),
             peak=peak,
             rms=rms,
-            levels=vectors[heard.name, LEVELS],
+            levels=vectors[LEVELS],
         )
 
 
@@ -371,6 +334,16 @@ def cut(
             "longer hop."
         )
     return [min(index * step, samples - length) for index in range(count)], length
+
+
+def _load(view: Frontend, weights: str | os.PathLike[str] | None, device: str) -> Backbone:
+    try:
+        return load(view.backbone, weights, device, view.precision, view.sample_rate)
+    except InputError as error:
+        if view.package is None:
+            raise
+        needed = f"The model needs {view.backbone!r} of the package {view.package}. "
+        raise ModelError(f"{needed}{error}") from None
 
 
 def _require_network(net: Backbone, frontend: Frontend) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from daco.audio.decode import probe
 from daco.audio.formats import is_readable
 from daco.audio.quality import Quality, parse_quality
 from daco.backbones import Backbone
@@ -22,19 +21,16 @@ from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import ONE_VIEW, Views
+from daco.embedding.batches import HASHES, QUALITIES
 from daco.embedding.embed import embed_clips
-from daco.embedding.output import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
-from daco.errors import AudioError, DataError, InputError
+from daco.errors import DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, is_file, is_folder, missing_message, name_of
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
 
-Progress = Callable[[int, int], None]
 Skipped = tuple[tuple[str, str], ...]
-
-_PROBED = 64  # recordings whose length is looked up, to know the usual one
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +57,15 @@ class Normals:
     names: tuple[str, ...]
     frontend: Frontend | None
     origin: dict[str, Any]
-    views: Views = None  # type: ignore[assignment]  # it follows from the number of columns
+    views: Any = None
     sha256s: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     qualities: tuple[Quality | None, ...] = ()
     levels: Float32s | None = None
 
     def __post_init__(self) -> None:
-        one = Views((ONE_VIEW,), self.embeddings.shape[1:])
-        object.__setattr__(self, "views", self.views or one)
+        if self.views is None:
+            object.__setattr__(self, "views", Views((ONE_VIEW,), self.embeddings.shape[1:]))
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -110,7 +106,7 @@ def normals_of_table(
     Parameters
     ----------
     source : path
-        A Parquet file.
+        The Parquet file.
     readout, all_views : str, optional, bool
         One readout, or several views joined with ``+``; by default the table's first, or all.
     training : bool
@@ -123,33 +119,30 @@ def normals_of_table(
         several = all_views and not any("+" in name for name in table.readouts)
         readout = "+".join(table.readouts) if several else table.readouts[0]
     matrix, names = table.matrix(readout), _view_names(table, readout)
-    views = Views((ONE_VIEW,), matrix.shape[1:]) if "+" in names[0] else table.layout(readout)
-    rows = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
-    clips = [Clip(**dict(zip(COLUMNS, values, strict=True))) for values in rows]
-    numbers = {id(clip): number for number, clip in enumerate(clips)}
-    grouped, warnings = _group(clips, training)
-    rows_of = {machine: [numbers[id(clip)] for clip in group] for machine, group in grouped.items()}
-    grouped, more = find_sessions(grouped, session_by, several=training)
+    values = zip(*(table.columns[name].tolist() for name in COLUMNS), strict=True)
+    clips = [Clip(**dict(zip(COLUMNS, each, strict=True))) for each in values]
+    rows, warnings = _normal_rows(clips, training)
+    by_machine = {machine: [clips[row] for row in own] for machine, own in rows.items()}
+    by_machine, notes = find_sessions(by_machine, session_by, several=training)
     hashes = [text if is_sha256(text) else "" for text in table.columns.get(HASHES, ())]
     qualities = [parse_quality(text) for text in table.columns.get(QUALITIES, ())]
     everything = Normals(
-        "",
-        matrix,
-        tuple(clip.domain or ONE_DOMAIN for clip in clips),
-        tuple(clip.path for clip in clips),
-        frontend_of(table, names),
-        {"source": source.name, "source_sha256": sha256_of_file(source)},
-        views,
-        tuple(hashes) if any(hashes) else (),
+        machine="",
+        embeddings=matrix,
+        domains=tuple(clip.domain or ONE_DOMAIN for clip in clips),
+        names=tuple(clip.path for clip in clips),
+        frontend=frontend_of(table, names),
+        origin={"source": source.name, "source_sha256": sha256_of_file(source)},
+        views=None if "+" in names[0] else table.layout(readout),
+        sha256s=tuple(hashes) if any(hashes) else (),
         qualities=tuple(qualities) if any(qualities) else (),
         levels=parse_levels(table.columns.get(LEVELS, ())),
     )
     machines = []
-    for machine, group in grouped.items():
-        sessions = tuple(clip.session for clip in group if clip.session)
-        normals = everything.take(rows_of[machine])
-        machines.append(replace(normals, machine=machine, sessions=sessions))
-    return NormalsByMachine(tuple(machines), (*warnings, *more))
+    for machine, own in by_machine.items():
+        sessions = tuple(clip.session for clip in own if clip.session)
+        machines.append(replace(everything.take(rows[machine]), machine=machine, sessions=sessions))
+    return NormalsByMachine(tuple(machines), (*warnings, *notes))
 
 
 def clips_to_judge(
@@ -173,14 +166,12 @@ def readout_for(
         return "+".join(readouts[view] for view in views)
     names = readout.split("+") if readout else []
     missing = [name for name in names if name not in table.readouts]
-    if names and not missing:
-        return "+".join(names)
-    if len(names) > 1:
+    if len(names) > 1 and missing:
         raise InputError(
             f"{source} has no {' and no '.join(map(repr, missing))}, which are views of the model. "
             f"It has {name_list(table.readouts)}. Embed the clips as those of the model."
         )
-    return table.readouts[0]
+    return table.readouts[0] if missing or not names else "+".join(names)
 
 
 def _view_names(table: EmbeddingTable, readout: str) -> list[str]:
@@ -191,18 +182,15 @@ def require_alike(given: Frontend | None, wanted: Frontend | None, source: Locat
     """Raise `InputError` where the frontends of a table and of a model differ."""
     if given is None or wanted is None:
         return
-    if len(given.views) != len(wanted.views):
-        raise InputError(
-            f"{source}: its embeddings have {quantity(given.views, 'view')}, those of the model "
-            f"{len(wanted.views)}. Embed the clips as those of the model."
-        )
-    for theirs, ours in zip(given.views, wanted.views, strict=True):
-        for field in fields(Frontend):
-            made, needed = getattr(theirs, field.name), getattr(ours, field.name)
-            if made != needed and field.name != "seconds":
+    facts = [{"views": quantity(each.views, "view")} for each in (given, wanted)]
+    for theirs, ours in zip(given.views, wanted.views, strict=False):
+        facts += [asdict(replace(view, seconds=None)) for view in (theirs, ours)]
+    for made, needed in zip(facts[::2], facts[1::2], strict=True):
+        for name in made:
+            if made[name] != needed[name]:
                 raise InputError(
-                    f"{source}: its embeddings were made with {field.name} {made!r}, those of the "
-                    f"model with {needed!r}. Embed the clips as those of the model."
+                    f"{source}: its embeddings were made with {name} {made[name]!r}, those of the "
+                    f"model with {needed[name]!r}. Embed the clips as those of the model."
                 )
 
 
@@ -214,76 +202,60 @@ def normals_of_recordings(
     channel: int | str = 0,
     keep: Location | None = None,
     training: bool = True,
-    on_error: str = "fail",
-    progress: Progress | None = None,
-    engine: str = "local",
-    weights: Path | None = None,
-    device: str | None = None,
     machine_level: int | None = None,
     domain_level: int | None = None,
     session_by: str | None = None,
     understood: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> NormalsByMachine:
     """Embed the normals of recordings.
 
     Parameters
     ----------
     source : path
-        Whatever :func:`daco.data.sources.read_clips` reads, or one recording.
+        Whatever :func:`daco.data.sources.read_clips` reads, with `machine_level` and
+        `domain_level`; or one recording.
     net, readout, channel
         The network, its readouts joined with ``+``, and the channel of the recordings.
     keep : path, optional
         A Parquet file for the embeddings: a run that was interrupted goes on from it.
     training, session_by
         As of `normals_of_table`.
-    on_error, progress, engine, weights, device
-        As of :func:`daco.embedding.embed.embed_clips`.
-    machine_level, domain_level : int, optional
-        As of :func:`daco.data.sources.read_clips`.
     understood : callable, optional
         Called with what the folders were taken for, before anything is embedded. Without it, this
         is one of the warnings.
+    **options
+        Of :func:`daco.embedding.embed.embed_clips`, such as ``on_error`` and ``progress``.
     """
-    is_single = is_readable(source.name) and not is_folder(source)
-    if is_single:
+    if is_readable(source.name) and not is_folder(source):
         table = one_recording(source)
     else:
         table = read_clips(source, machine_level=machine_level, domain_level=domain_level)
     if understood is not None and table.understood:
         understood(table.understood)
         table = replace(table, understood="")
-    groups, warnings = _group(table.clips, training)
-    groups, more = find_sessions(groups, session_by, table.root, several=training)
+    rows, warnings = _normal_rows(table.clips, training)
+    groups = {machine: [table.clips[row] for row in own] for machine, own in rows.items()}
+    groups, notes = find_sessions(groups, session_by, table.root, several=training)
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     readouts = check_readouts(net, None if readout is None else [readout])
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
         out = keep or Path(folder) / "embeddings.parquet"
-        report = embed_clips(
-            normals,
-            net,
-            out,
-            readouts=readouts,
-            channel=channel,
-            on_error=on_error,
-            progress=progress,
-            engine=engine,
-            weights=weights,
-            device=device,
-        )
+        report = embed_clips(normals, net, out, readouts=readouts, channel=channel, **options)
         # In the order that was asked for; several networks have their views one after the other.
         asked = [name for name in (readout or "").split("+") if name in readouts]
         order = dict.fromkeys([*asked, *readouts])
         embedded = normals_of_table(out, readout="+".join(order), training=training).machines
-    seconds = usual_seconds(normals.paths())
     origin = {"source": source.name or str(source), "root": str(table.root)}
     machines = []
     for each in embedded:
+        seconds = float(np.median([known["seconds"] for known in each.qualities if known]))
         frontend = None if each.frontend is None else replace(each.frontend, seconds=seconds)
         machines.append(replace(each, origin=origin, frontend=frontend))
     # Without `training` nobody needs to know that no clip is of the training split.
     needless = () if training else without_training(table.clips)
-    known = [each for each in table.remarks if each not in needless]
-    return NormalsByMachine(tuple(machines), (*known, *warnings, *more), report.skipped)
+    known_oddities = [each for each in table.remarks if each not in needless]
+    return NormalsByMachine(tuple(machines), (*known_oddities, *warnings, *notes), report.skipped)
 
 
 def one_recording(path: Location) -> ClipTable:
@@ -294,30 +266,17 @@ def one_recording(path: Location) -> ClipTable:
     return ClipTable(root, (Clip(path.name, name_of(root), domain=ONE_DOMAIN),))
 
 
-def usual_seconds(paths: Sequence[Location]) -> float | None:
-    """The median length of some of the recordings, by their headers."""
-    step = max(1, len(paths) // _PROBED)
-    lengths = []
-    for path in paths[::step]:
-        try:
-            lengths.append(probe(path).seconds)
-        except AudioError:
-            continue
-    return float(np.median(lengths)) if lengths else None
-
-
-def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]], list[str]]:
-    """Normals by machine, and warnings about the clips that are left out."""
-    clips = list(clips)
-    given = [clip for clip in clips if clip.split == "train"]
+def _normal_rows(clips: Sequence[Clip], training: bool) -> tuple[dict[str, list[int]], list[str]]:
+    """Rows of the normals of each machine, and warnings about the clips that are left out."""
+    given = [row for row, clip in enumerate(clips) if clip.split == "train"]
     if not given and not training:
-        given = clips
+        given = list(range(len(clips)))
     warnings = []
     if len(given) < len(clips):
         warnings += left_out((clip.split, clip.label) for clip in clips)
-    faulty = [clip.path for clip in given if clip.label == 1]
-    normals = [clip for clip in given if clip.label != 1]
-    warnings += require_normal_names([clip.path for clip in normals])
+    faulty = [clips[row].path for row in given if clips[row].label == 1]
+    normals = [row for row in given if clips[row].label != 1]
+    warnings += require_normal_names([clips[row].path for row in normals])
     if faulty:
         count = quantity(faulty, "clip")
         warnings.append(f"{count} labelled anomaly left out: {name_list(faulty)}.")
@@ -325,24 +284,24 @@ def _group(clips: Iterable[Clip], training: bool) -> tuple[dict[str, list[Clip]]
         kind = "normal training clip" if training else "normal clip"
         sentences = [f"There is no {kind}.", *warnings, "Give recordings of the normal machine."]
         raise DataError(" ".join(sentences))
-    by_key: dict[tuple[int | None, str], list[Clip]] = {}
-    for clip in normals:
-        by_key.setdefault((clip.year, clip.machine), []).append(clip)
-    years = Counter(machine for _, machine in by_key)
-    groups = {}
-    for (year, machine), group in by_key.items():
-        title = machine_title(year, machine) if years[machine] > 1 else machine
-        sections = sorted({clip.section for clip in group})
+    keys = {(clips[row].year, clips[row].machine) for row in normals}
+    years = Counter(machine for _, machine in keys)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row in normals:
+        clip = clips[row]
+        title = machine_title(clip.year, clip.machine) if years[clip.machine] > 1 else clip.machine
+        groups[title].append(row)
+    for title, rows in groups.items():
+        sections = sorted({clips[row].section for row in rows})
         if len(sections) > 1:
             warnings.append(f"{title}: one model of the sections {name_list(sections)}.")
-        unnamed = [clip.path for clip in group if clip.domain is None]
-        if unnamed and len(unnamed) < len(group):
+        unnamed = [clips[row].path for row in rows if clips[row].domain is None]
+        if unnamed and len(unnamed) < len(rows):
             raise DataError(
                 f"{title}: {quantity(unnamed, 'clip')} without a domain among clips that have one: "
                 f"{name_list(unnamed)}. Give their domain, or leave them out."
             )
-        groups[title] = group
-    return groups, warnings
+    return dict(groups), warnings
 
 
 def left_out(clips: Iterable[tuple[str, int | None]]) -> list[str]:

@@ -26,30 +26,29 @@ from daco.files.remote import Location, statuses
 PART_SIZE = 256
 """Clips per part."""
 
-MISSING = ""
-"""The fingerprint of a recording that does not exist or is not a regular file."""
+Fingerprint = tuple[int, int]
+"""Size and time of the last change of a recording, in nanoseconds; zeros if there is none."""
 
 
-def fingerprints(table: ClipTable) -> list[str]:
-    """Size and time of the last change of each recording, without reading it."""
+def fingerprints(table: ClipTable) -> list[Fingerprint]:
+    """The fingerprint of each recording, without reading it."""
     found = statuses(table.root, [clip.path for clip in table])
-    return [MISSING if each is None else f"{each.st_size} {each.st_mtime_ns}" for each in found]
+    return [(0, 0) if each is None else (each.st_size, each.st_mtime_ns) for each in found]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive clips of a table from row `start` on, with their fingerprints."""
+    """Consecutive clips of a table, the sizes of their files, and the name of the part's file."""
 
-    start: int
     clips: Sequence[Clip]
-    fingerprints: Sequence[str]
+    sizes: Sequence[int]
     name: str
 
     def __len__(self) -> int:
         return len(self.clips)
 
 
-def plan_parts(table: ClipTable, known: Sequence[str], settings: str) -> list[Part]:
+def plan_parts(table: ClipTable, known: Sequence[Fingerprint], settings: str) -> list[Part]:
     """The parts of a table, given the fingerprints of its recordings."""
     parts = []
     for start in range(0, len(table), PART_SIZE):
@@ -57,7 +56,7 @@ def plan_parts(table: ClipTable, known: Sequence[str], settings: str) -> list[Pa
         prints = known[start : start + PART_SIZE]
         text = json.dumps([settings, [clip.path for clip in clips], prints])
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
-        parts.append(Part(start, clips, prints, f"{name}.arrow"))
+        parts.append(Part(clips, [size for size, _ in prints], f"{name}.arrow"))
     return parts
 
 
@@ -82,10 +81,9 @@ def part_folder(out: Location) -> Iterator[Path]:
 
     The folder stays if it holds finished parts when an error ends the block.
     """
+    folder = cache_dir() / "parts" / sha256_of_bytes(str(out).encode())[:32]
     if isinstance(out, Path):
         folder = out.with_name(out.name + ".parts")
-    else:
-        folder = cache_dir() / "parts" / sha256_of_bytes(str(out).encode())[:32]
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=not isinstance(out, Path), exist_ok=True)
@@ -98,10 +96,10 @@ def part_folder(out: Location) -> Iterator[Path]:
             raise DataError(
                 f"{out}: another run is writing it. Wait for it, end it, or choose another --out."
             ) from None
+        finished = False
         try:
             yield folder
-        except BaseException:
-            if not any(folder.glob("*.arrow")):
+            finished = True
+        finally:
+            if finished or not any(folder.glob("*.arrow")):
                 shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)

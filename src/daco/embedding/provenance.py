@@ -88,18 +88,14 @@ class Frontend:
 
     Attributes
     ----------
-    backbone, readout : str
-        The network and its readout.
+    backbone, readout, precision : str
+        The network, its readout, and its precision, such as ``"fp32"``.
     sample_rate, channel, resampler
         How recordings are read.
-    precision : str
-        Such as ``"fp32"``.
-    weights_sha256 : str or None
-        Hash of the checkpoint; None without one.
+    weights_sha256, package : str or None
+        Hash of the checkpoint, and name and version of the package of the network, if any.
     seconds : float or None
         The usual length of the normals; None if unknown.
-    package : str or None
-        Name and version of the package, if the network is not part of daco.
     """
 
     backbone: str
@@ -136,13 +132,9 @@ class Frontends(Frontend):
 
 
 def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend | None:
-    """How vectors of a table were made, if it was by networks that can be loaded by name.
+    """How vectors of an `EmbeddingTable` were made, if it was by networks that have a name.
 
-    Parameters
-    ----------
-    table : EmbeddingTable
-    readouts : sequence of str, optional
-        The views, in this order; by default the table's first readout alone.
+    `readouts` are the views, in this order; by default the table's first readout alone.
     """
     views = []
     for name in readouts or table.readouts[:1]:

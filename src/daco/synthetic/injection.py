@@ -16,7 +16,7 @@ import numpy as np
 from daco.audio.decode import Decoder, Sound, naming, resample
 from daco.audio.microphones import NEAR, needs_both, parse_channel
 from daco.backbones.levels import LEVELS as SOUND
-from daco.backbones.levels import level_network, levels_text
+from daco.backbones.levels import levels_text
 from daco.backbones.protocol import Backbone
 from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
@@ -117,19 +117,15 @@ def inject_recordings(
     plan = plan or Plan()
     policy = parse_channel(channel)
     names = check_readouts(net, readouts)
-    networks = [(each, decoder_of(each, policy)) for each in net.networks]
-    heard = level_network(net.networks)
+    decoders = [decoder_of(each, policy) for each in net.networks]
     parts: dict[str, list[Float32s]] = {name: [] for name in (*names, SOUND)}
     for done, clip in enumerate(chosen, 1):
         path = chosen.root / clip.path
         with naming(path):
-            for (network, decoder), share in zip(networks, net.shares(names), strict=True):
-                share = {**share, SOUND: SOUND} if network is heard else share
-                wanted = list(share.values())
-                versions = _versions(path, clip.path, decoder, plan)
-                vectors = embed_equal(network, versions, wanted, policy) if wanted else {}
-                for name, readout in share.items():
-                    parts[name].append(vectors[readout])
+            versions = [_versions(path, clip.path, decoder, plan) for decoder in decoders]
+            vectors = embed_equal(net, zip(*versions, strict=True), list(parts), policy)
+        for name, rows in vectors.items():
+            parts[name].append(rows)
         if progress is not None:
             progress(done, len(chosen))
     for name, vectors_of in parts.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import numpy as np
@@ -15,7 +14,6 @@ from daco.backbones.installed import network_names
 from daco.backbones.protocol import embed_safely
 from daco.backbones.readout import pool
 from daco.data.table import EmbeddingTable
-from daco.detector.model import MachineModel
 from daco.embedding.embed import embed_clips
 from daco.embedding.frontend import Listener, frontend_of
 from daco.errors import InputError, ModelError, WeightsError
@@ -139,53 +137,47 @@ def test_weights_reach_a_network_that_has_them(tmp_path):
         load("grid", precision="bf16")
 
 
-@pytest.fixture
-def model(installed, tmp_path):
-    table = make_clips(tmp_path / "clips", 6, (RATE,))
+def test_a_model_says_which_package_it_needs(installed, tmp_path):
+    table = make_clips(tmp_path / "clips", 2, (RATE,))
     embed_clips(table, load("grid"), tmp_path / "e.parquet", readouts=["band"])
-    made = EmbeddingTable.read(tmp_path / "e.parquet")
-    frontend = frontend_of(made)
-    fitted = MachineModel.fit(made.matrix(), machine="fan", frontend=frontend, config="raw-k1")
-    fitted.save(tmp_path / "fan.daco")
-    return MachineModel.load(tmp_path / "fan.daco")
-
-
-def test_a_model_loads_the_network_by_name(model):
-    listener = Listener(model.frontend)
-    recording = listener.embed_waveform(waves(1)[0], RATE)
-    assert recording.embeddings.shape == (1, 40)
-    assert model.frontend.package == "some-plugin 1.0"
-
-
-def test_a_model_says_which_package_it_needs(model, installed, monkeypatch):
+    frontend = frontend_of(EmbeddingTable.read(tmp_path / "e.parquet"))
+    assert frontend.package == "some-plugin 1.0"
+    assert Listener(frontend).embed_waveform(waves(1)[0], RATE).embeddings.shape == (1, 40)
     (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
-    sentence = r"'grid' of the package some-plugin 1\.0\. The backbone .* group daco\.backbones"
-    with pytest.raises(ModelError, match=sentence):
-        Listener(model.frontend)
+    with pytest.raises(ModelError, match=r"'grid' of the package some-plugin 1\.0"):
+        Listener(frontend)
     write_package(installed, NETWORKS, *POINTS, version="1.1")
-    with pytest.raises(ModelError, match=r"some-plugin 1\.0 .*\. This is \w+ of some-plugin 1\.1"):
-        Listener(model.frontend)
+    with pytest.raises(ModelError, match=r"some-plugin 1\.0 .* some-plugin 1\.1"):
+        Listener(frontend)
 
 
-BROKEN = {
-    "import no_such_module": "ModuleNotFoundError: No module named 'no_such_module'",
-    "def Net(: pass": "SyntaxError",
-    "import sys; sys.exit(3)": "SystemExit: 3",
-    "Net = 3": "TypeError: 3 is not a callable object",
-    "x = 1": "AttributeError: module 'broken' has no attribute 'Net'",
-    "def Net(): raise OSError('no checkpoint\\nhere')": r"OSError: no checkpoint\)",
-}
-"""The text of a module, and what the message says about it."""
+@pytest.fixture
+def add_package(tmp_path, monkeypatch):
+    """Installs another package with a network of this name."""
+
+    def add(code, name):
+        point = f"daco.backbones:{name} = broken:Net"
+        folder = write_package(tmp_path / "other", code, point, module="broken", name=name)
+        monkeypatch.syspath_prepend(folder)
+
+    return add
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize("code", BROKEN)
-def test_a_broken_package_is_named_and_others_work(code, tmp_path, monkeypatch):
-    folder = write_package(
-        tmp_path / "other", code, "daco.backbones:bad = broken:Net", module="broken", name="bad"
-    )
-    monkeypatch.syspath_prepend(folder)
-    with pytest.raises(InputError, match=rf"'bad' of bad 1\.0 failed \({BROKEN[code]}"):
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("def Net(: pass", "SyntaxError"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("Net = 3", "TypeError"),
+        ("x = 1", "AttributeError"),
+        ("def Net(): raise OSError('no checkpoint\\nhere')", r"OSError: no checkpoint\)"),
+    ],
+)
+def test_a_broken_package_is_named_and_others_work(add_package, code, kind):
+    add_package(code, "bad")
+    with pytest.raises(InputError, match=rf"'bad' of bad 1\.0 failed \({kind}"):
         load("bad")
     assert load("grid").embed(waves()).shape == (3, 10)
     assert load("logmel").embed(waves()).shape == (3, 112)
@@ -202,70 +194,54 @@ WRONG = {
     "def embed(self, waves): return waves[:, :3] - waves[:, :3].mean(0)": "evaluation mode",
     "def embed(self, waves): raise ValueError('odd')": r"1\.0 failed \(ValueError: odd\)",
     "def grid(self, waves): return waves": r"shape \(clips, time, frequency, dim\)",
-    "def other(self, waves): return waves": "method embed or grid",
-    "sample_rate = 0.5": r"sample_rate of 'bad' must be in hertz\. Got 0\.5",
+    "def other(self, waves): return waves": "embed or grid",
+    "sample_rate = 0.5": r"Got 0\.5",
 }
 """The body of a class, and what the message says about it."""
 
 
 @pytest.mark.parametrize("body", WRONG)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_wrong_results_are_refused_before_any_recording_is_read(body, tmp_path, monkeypatch):
-    code = f"class Net:\n    sample_rate = 8000\n    {body}\n"
-    point = "daco.backbones:bad = broken:Net"
-    folder = write_package(tmp_path / "other", code, point, module="broken", name="bad")
-    monkeypatch.syspath_prepend(folder)
+def test_wrong_results_are_refused_before_any_recording_is_read(body, add_package):
+    add_package(f"class Net:\n    sample_rate = 8000\n    {body}\n", "bad")
     with pytest.raises(InputError, match=WRONG[body]) as error:
         load("bad")
     assert "'bad'" in str(error.value)
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_network_may_print_and_change_its_input(tmp_path, monkeypatch, capsys):
-    code = """
-    print("imported")
+def test_a_network_may_print_and_change_its_input(add_package, capsys):
+    add_package(
+        """
+        print("imported")
 
-    class Net:
-        sample_rate = 8000
+        class Net:
+            sample_rate = 8000
 
-        def __init__(self):
-            print("made")
-
-        def embed(self, waves):
-            print("called")
-            waves *= 0.5
-            return waves[:, :2]
-    """
-    point = "daco.backbones:loud = broken:Net"
-    folder = write_package(tmp_path / "other", code, point, module="broken", name="loud")
-    monkeypatch.syspath_prepend(folder)
+            def embed(self, waves):
+                print("called")
+                waves *= 0.5
+                return waves[:, :2]
+        """,
+        "loud",
+    )
     net, given = load("loud+grid"), waves()
     vectors = embed_safely(net, [given, given], ["loud", "grid-mean"])
     np.testing.assert_array_equal(given, waves())
     np.testing.assert_array_equal(vectors["grid-mean"], load("grid").embed(waves()))
     printed = capsys.readouterr()
-    assert (printed.out, printed.err.split()[:2]) == ("", ["imported", "made"])
+    assert (printed.out, printed.err.split()[:2]) == ("", ["imported", "called"])
 
 
-def test_two_packages_with_one_name_are_both_named(installed, tmp_path, monkeypatch):
-    folder = write_package(
-        tmp_path / "other", "", "daco.backbones:grid = broken:Net", module="broken", name="second"
-    )
-    monkeypatch.syspath_prepend(folder)
-    with pytest.raises(
-        InputError, match=r"'grid' of second 1\.0 and some-plugin 1\.0 is installed more"
-    ):
+@pytest.mark.usefixtures("installed")
+def test_two_packages_with_one_name_are_both_named(add_package):
+    add_package("", "grid")
+    with pytest.raises(InputError, match=r"'grid' of grid 1\.0 and some-plugin 1\.0"):
         load("grid")
 
 
-def test_packages_are_looked_at_only_for_names_that_are_none_of_daco():
-    code = (
-        "import importlib.metadata as m, sys\n"
-        "def refuse(*a, **k): raise AssertionError('looked')\n"
-        "m.entry_points = refuse\n"
-        "import daco\nfrom daco.backbones import load\nload('logmel')\n"
-        "assert 'torch' not in sys.modules\n"
-        "try: load('other')\nexcept AssertionError: print('looked')"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert found.stdout.strip() == "looked", found.stderr
+def test_packages_are_looked_at_only_for_names_that_are_none_of_daco(monkeypatch):
+    monkeypatch.setattr("daco.backbones.installed.entry_points", None)
+    load("logmel")
+    with pytest.raises(TypeError):
+        load("other")

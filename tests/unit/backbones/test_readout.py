@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daco.backbones.logmel import LogMel
-from daco.backbones.protocol import Backbone
 from daco.backbones.readout import MODULATION_EDGES, READOUTS, modulation_bands, pool
 from daco.errors import InputError
 
@@ -16,17 +14,6 @@ OF_BANDS = ("band", "max", "std", "rdp")
 
 def noise(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def test_mean_is_over_everything_and_others_are_over_time():
-    grid = noise(3, 20, 4, 5)
-    np.testing.assert_allclose(pool(grid, "mean"), grid.mean((1, 2)), atol=1e-6)
-    np.testing.assert_allclose(pool(grid, "band"), grid.mean(1).reshape(3, 20), atol=1e-6)
-    np.testing.assert_allclose(pool(grid, "std"), grid.std(1).reshape(3, 20), atol=1e-6)
-    np.testing.assert_array_equal(pool(grid, "max"), grid.max(1).reshape(3, 20))
-    for name in OF_BANDS:
-        alone = [pool(grid[:, :, band : band + 1], name) for band in range(4)]
-        np.testing.assert_allclose(pool(grid, name), np.concatenate(alone, axis=1), atol=1e-6)
 
 
 def test_deviation_pooling_leans_to_the_frames_that_stand_out():
@@ -106,20 +93,6 @@ def test_bands_above_half_the_frame_rate_are_left_out(rate, bands):
         values = pool(noise(1, frames, 4, 6), "mod", frame_rate=rate)
         assert values.shape == (1, bands * 6)
         assert np.isfinite(values).all()
-
-
-class Plain(Backbone):
-    """A backbone of someone else's."""
-
-    name, readouts = "plain", ("level", "slope")
-
-
-def test_any_backbone_can_be_asked_for_its_readouts():
-    Plain().check_readout("level")
-    for net, name, near in ((Plain(), "levle", "level"), (LogMel(), "mdo", "mod")):
-        sentence = f"{net.name} has no readout '{name}'. It has .*Did you mean '{near}'"
-        with pytest.raises(InputError, match=sentence):
-            net.check_readout(name)
 
 
 @pytest.mark.parametrize(

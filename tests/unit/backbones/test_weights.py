@@ -98,11 +98,8 @@ def test_a_pinned_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(w, "_read", lambda *_: pytest.fail("the file was opened"))
     with pytest.raises(WeightsError) as caught:
         load(path)
-    message = str(caught.value)
-    assert w.SOURCES["mn04"].sha256 in message
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in message
-    assert "daco download weights mn04" in message
-    assert "another file name" in message
+    hashes = w.SOURCES["mn04"].sha256, hashlib.sha256(path.read_bytes()).hexdigest()
+    assert all(each in str(caught.value) for each in hashes)
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path):
@@ -130,16 +127,18 @@ def test_a_file_without_tensors_is_refused(tmp_path, content):
 
 
 def test_missing_unexpected_and_misshaped_entries_are_named():
-    with pytest.raises(WeightsError, match="1 not tensors: epoch"):
-        load({**tensors(), "epoch": 3})
-    wrong = {**tensors(**{"a.bias": (3,)}), **{f"head.{i}": torch.ones(1) for i in range(40)}}
+    heads = {f"head.{i}": torch.ones(1) for i in range(40)}
+    wrong = {**tensors(**{"a.bias": (3,)}), **heads, "a.weight": np.ones((2, 3))}
     wrong = {"b.wieght": wrong.pop("b.weight"), **wrong}
     with pytest.raises(WeightsError) as caught:
         load(wrong)
-    message = str(caught.value)
-    assert "1 missing: b.weight" in message
-    assert "41 unexpected: b.wieght Did you mean 'b.weight'?, head.0, head.1 and 38 more" in message
-    assert "1 of another shape: a.bias (3,), not (2,)" in message
+    for part in (
+        "1 not tensors: a.weight",
+        "1 missing: b.weight",
+        "41 unexpected: b.wieght Did you mean 'b.weight'?, head.0, head.1 and 38 more",
+        "1 of another shape: a.bias (3,), not (2,)",
+    ):
+        assert part in str(caught.value)
 
 
 def test_weights_are_found_in_the_folder_of_the_environment(monkeypatch, tmp_path):
@@ -155,15 +154,12 @@ def test_weights_are_found_in_the_folder_of_the_environment(monkeypatch, tmp_pat
     assert w.find_weights("eat", tmp_path) == own
 
 
-@pytest.mark.parametrize("name", w.SOURCES)
-def test_without_weights_the_error_says_which_file_and_how_to_get_it(name):
+def test_without_weights_the_error_says_which_file_and_how_to_get_it():
     with pytest.raises(WeightsError) as caught:
-        w.find_weights(name)
-    message = str(caught.value)
-    source = w.SOURCES[name]
-    for part in (source.file_name, source.url, f"daco download weights {name}"):
-        assert part in message
-    assert "DACO_WEIGHTS_DIR" in message
+        w.find_weights("panns")
+    source = w.SOURCES["panns"]
+    parts = source.file_name, source.url, "daco download weights panns", "DACO_WEIGHTS_DIR"
+    assert all(part in str(caught.value) for part in parts)
 
 
 def test_a_wrong_path_is_named(tmp_path):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from object_store import ObjectStore, environment, object_server, unreachable
@@ -63,9 +61,6 @@ class Here:
         names = (path.relative_to(self.root).as_posix() for path in found if path.is_file())
         return sorted(n for n in names if n.startswith(prefix) and not n.endswith(".lock"))
 
-    def delete(self, key):
-        (self.root / key).unlink()
-
 
 @pytest.fixture(params=["local", "s3"])
 def place(request, tmp_path):
@@ -113,23 +108,22 @@ def test_the_rest_is_embedded_and_the_bytes_are_those_of_one_run(interrupted, pl
     assert place.get("e.parquet") == (tmp_path / "whole.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_parts_of_other_settings_are_not_used(interrupted, place):
     assert finish(interrupted, place, readouts=["length"]) == (0, 10)
 
 
-def test_parts_of_another_network_are_not_used(interrupted, place):
-    assert finish(interrupted, place, FakeNet(weights_sha256="1" * 64)) == (0, 10)
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+@pytest.mark.parametrize("sha256", ["1" * 64, None])
+def test_parts_of_other_or_unknown_weights_are_not_used(interrupted, place, sha256):
+    for _ in range(2):
+        assert finish(interrupted, place, FakeNet(weights_sha256=sha256)) == (0, 10)
 
 
+@pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_parts_of_another_version_are_not_used(interrupted, place, monkeypatch):
     monkeypatch.setattr("daco.embedding.provenance.__version__", "99.0")
     assert finish(interrupted, place) == (0, 10)
-
-
-def test_weights_that_nobody_can_recognise_are_embedded_again(interrupted, place):
-    for _ in range(2):
-        net = FakeNet(weights_sha256=None)
-        assert finish(interrupted, place, net) == (0, 10)
 
 
 def test_a_recording_that_changed_is_embedded_again(interrupted, place, tmp_path):
@@ -139,6 +133,7 @@ def test_a_recording_that_changed_is_embedded_again(interrupted, place, tmp_path
     assert EmbeddingTable.read(place.uri("e.parquet")).matrix()[5, 0] == 0.125
 
 
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
 def test_a_finished_table_is_recognised_without_reading_recordings(clips, place, monkeypatch):
     net, out = FakeNet(), parse_location(place.uri("e.parquet"))
     embed_clips(clips, net, out)
@@ -154,27 +149,9 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
     assert change == "the content of recordings (0005.wav)"
 
 
-def test_copies_with_other_times_are_the_same_to_verify(tmp_path):
-    table = make_clips(tmp_path / "clips", 3)
-    out, origin = tmp_path / "e.parquet", origin_of(FakeNet(), ["level"], 0)
-    embed_clips(table, FakeNet(), out)
-    os.utime(table.root / "0001.wav")
-    assert changes_since(table, out, origin, skip=False)[0]
-    assert changes_since(table, out, origin, skip=False, verify=True) == ([], 0)
-
-
-def test_what_is_no_table_of_ours_is_not_replaced(clips, place):
-    place.put("e.parquet", b"somebody else's")
-    with pytest.raises(DataError, match="was not written by this command"):
-        embed_clips(clips, FakeNet(), place.uri("e.parquet"))
-    assert place.get("e.parquet") == b"somebody else's"
-
-
+@pytest.mark.parametrize("place", ["s3"], indirect=True)
 def test_a_missing_recording_and_a_bad_one_are_skipped_and_listed(clips, place):
-    if isinstance(place, Here):
-        place.delete("clips/0001.wav")
-    else:
-        place.client.delete_object(Bucket=place.bucket, Key="clips/0001.wav")
+    place.client.delete_object(Bucket=place.bucket, Key="clips/0001.wav")
     place.put("clips/0002.wav", b"RIFF, but no more")
     with pytest.raises(AudioError, match=r"0001.wav: cannot be opened \(No such file"):
         embed_clips(clips, FakeNet(), place.uri("e.parquet"))
@@ -226,7 +203,8 @@ embed_clips(read_clips(sys.argv[1]), load("logmel"), sys.argv[2], **options)
 """
 
 
-@pytest.mark.parametrize("after", [1, 4, 7])
+@pytest.mark.parametrize("after", [1, 7])
+@pytest.mark.parametrize("place", ["local"], indirect=True)
 def test_a_kill_costs_at_most_the_part_under_way(place, tmp_path, monkeypatch, after):
     monkeypatch.setattr(parts, "PART_SIZE", 2)
     folder = tmp_path / "clips"
@@ -246,18 +224,16 @@ def test_a_kill_costs_at_most_the_part_under_way(place, tmp_path, monkeypatch, a
 
 def test_a_failed_write_leaves_what_was_finished(tmp_path, monkeypatch):
     table = make_clips(tmp_path / "clips", 10)
-    real, written = parts.write_part, []
+    written = []
 
     def full_at_the_third(path, content):
         if len(written) == 2:
             raise DataError("the disk is full")
         written.append(path)
-        real(path, content)
+        parts.write_part(path, content)
 
-    monkeypatch.setattr("daco.embedding.embed.write_part", full_at_the_third)
-    with pytest.raises(DataError, match="disk is full"):
-        embed_clips(table, FakeNet(), tmp_path / "e.parquet")
-    assert all(Path(path).exists() for path in written)
-    monkeypatch.undo()
-    monkeypatch.setattr(parts, "PART_SIZE", 4)
+    with monkeypatch.context() as patch:
+        patch.setattr("daco.embedding.embed.write_part", full_at_the_third)
+        with pytest.raises(DataError, match="disk is full"):
+            embed_clips(table, FakeNet(), tmp_path / "e.parquet")
     assert embed_clips(table, FakeNet(), tmp_path / "e.parquet").reused == 8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,21 +44,18 @@ def test_vectors_are_those_of_daco_embed(tmp_path, listener):
     """Real recordings, and copies at another rate, in stereo and in other formats."""
     folder = tmp_path / "fan"
     folder.mkdir()
-    real = sorted((shared("real", "audio", "fan", "train")).glob("*.flac"))[:2]
-    for path in real:
+    for path in sorted((shared("real", "audio", "fan", "train")).glob("*.flac"))[:2]:
         wave, rate = soundfile.read(path)
         write(folder / f"{path.stem}.wav", wave, rate)
         write(folder / f"{path.stem}_44.wav", resample_poly(wave, 441, 160), 44100)
         write(folder / f"{path.stem}_stereo.flac", np.stack([wave, -wave], axis=1), rate)
-    table = read_clips(folder)
-    embed_clips(table, load("logmel"), tmp_path / "e.parquet")
+    embed_clips(read_clips(folder), load("logmel"), tmp_path / "e.parquet")
     expected = EmbeddingTable.read(tmp_path / "e.parquet")
     assert len(expected) == 6
     for row, path in zip(expected.matrix(), expected.column("path"), strict=True):
         heard = listener.embed(folder / path)
-        assert heard.embeddings.shape == (1, 112)
         # The network sees the same samples; a batch of other size may round otherwise.
-        np.testing.assert_allclose(heard.embeddings[0], row, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(heard.embeddings, row[None], rtol=1e-6, atol=1e-6)
         assert heard.seconds == pytest.approx(10, abs=1e-3)
         assert heard.sample_rate == (44100 if "_44" in path else 16000)
         assert heard.reasons == ()
@@ -84,6 +81,7 @@ def test_a_file_its_bytes_and_a_stream_are_heard_alike(tmp_path, listener, suffi
     for source in (content, io.BytesIO(content)):
         other = listener.embed(source)
         np.testing.assert_allclose(other.embeddings, heard.embeddings, atol=1e-5)
+        np.testing.assert_array_equal(other.levels, heard.levels)
         assert (other.seconds, other.sample_rate) == (heard.seconds, heard.sample_rate)
         assert other.reasons == heard.reasons
         assert other.rms == pytest.approx(heard.rms, rel=1e-6)
@@ -93,95 +91,84 @@ def test_a_file_its_bytes_and_a_stream_are_heard_alike(tmp_path, listener, suffi
 def test_a_network_with_weights(tmp_path):
     """mn04 on a real recording: its own rate, its resampler, its hash."""
     weights = shared("real", "mn04_as_mAP_432.pt")
-    frontend = dataclasses.replace(
-        LOGMEL,
-        backbone="mn04",
-        readout="mean",
-        sample_rate=32000,
-        resampler="polyphase",
-        weights_sha256=MN04,
-    )
+    own = {"backbone": "mn04", "readout": "mean", "sample_rate": 32000, "resampler": "polyphase"}
+    frontend = replace(LOGMEL, **own, weights_sha256=MN04)
     listener = Listener(frontend, weights=weights)
     path = sorted((shared("real", "audio", "fan", "train")).glob("*.flac"))[0]
     table = read_clips(path.parent.parent)
-    single = dataclasses.replace(
-        table, clips=tuple(clip for clip in table if clip.path.endswith(path.name))
-    )
+    single = replace(table, clips=tuple(clip for clip in table if clip.path.endswith(path.name)))
     embed_clips(single, load("mn04", weights), tmp_path / "e.parquet")
     expected = EmbeddingTable.read(tmp_path / "e.parquet").matrix()
     np.testing.assert_allclose(listener.embed(path).embeddings, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ModelError, match=r"SHA-256 begins 000000000000; those found here begin 89"):
-        Listener(dataclasses.replace(frontend, weights_sha256="0" * 64), weights=weights)
+    with pytest.raises(ModelError, match=r"000000000000.* 899a8c621706"):
+        Listener(replace(frontend, weights_sha256="0" * 64), weights=weights)
     with pytest.raises(ModelError, match="32000 Hz with polyphase"):
-        Listener(dataclasses.replace(frontend, sample_rate=16000), weights=weights)
+        Listener(replace(frontend, sample_rate=16000), weights=weights)
 
 
-def test_a_network_that_is_not_the_models_is_refused():
-    with pytest.raises(ModelError, match="embeddings of your own"):
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"readout": "cls"}, {}, "'cls'"),
+        ({"weights_sha256": MN04}, {}, "weights of logmel"),
+        ({"resampler": "polyphase"}, {}, "polyphase"),
+        ({"backbone": "mn04"}, {"net": load("logmel")}, r"needs mn04 .* This is logmel"),
+        ({"sample_rate": 8000}, {"net": load("logmel")}, "8000 Hz"),
+    ],
+)
+def test_a_network_that_is_not_the_models_is_refused(change, options, message):
+    with pytest.raises(ModelError, match=message):
+        Listener(replace(LOGMEL, **change), **options)
+
+
+def test_a_model_of_other_embeddings_and_weights_that_nobody_needs_are_refused():
+    with pytest.raises(ModelError, match="of your own"):
         Listener(None)
-    with pytest.raises(ModelError, match="no readout 'cls'"):
-        Listener(dataclasses.replace(LOGMEL, readout="cls"))
-    with pytest.raises(ModelError, match="weights of logmel"):
-        Listener(dataclasses.replace(LOGMEL, weights_sha256=MN04))
-    with pytest.raises(ModelError, match="polyphase"):
-        Listener(dataclasses.replace(LOGMEL, resampler="polyphase"))
     with pytest.raises(InputError, match="has no weights"):
         Listener(LOGMEL, weights="x.pt")
 
 
 def test_models_of_many_machines_share_a_network(listener):
-    other = Listener(dataclasses.replace(LOGMEL, seconds=2.0), net=listener.net)
+    other = Listener(replace(LOGMEL, seconds=2.0), net=listener.net)
     assert other.net is listener.net
-    assert other.embed_waveform(noise(10), RATE).reasons == (
-        "long: 10 s, the normals have 2 s; cut it into windows",
-    )
-    with pytest.raises(ModelError, match=r"needs mn04 in fp32 .*\. This is logmel"):
-        Listener(dataclasses.replace(LOGMEL, backbone="mn04"), net=listener.net)
-    with pytest.raises(ModelError, match="8000 Hz"):
-        Listener(dataclasses.replace(LOGMEL, sample_rate=8000), net=listener.net)
+    (reason,) = other.embed_waveform(noise(10), RATE).reasons
+    assert reason.startswith("long: 10 s")
 
 
 def test_logmel_at_another_rate():
-    listener = Listener(dataclasses.replace(LOGMEL, sample_rate=8000))
+    listener = Listener(replace(LOGMEL, sample_rate=8000))
     assert listener.net.sample_rate == 8000
     assert listener.embed_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
-    with pytest.raises(InputError, match="needs 8000 Hz"):
+    with pytest.raises(InputError, match="16000 Hz"):
         listener.embed_waveform(noise(1), 16000)
-    with pytest.raises(InputError, match="one row of samples"):
+    with pytest.raises(InputError, match=r"\(2, 8000\)"):
         listener.embed_waveform(np.zeros((2, 8000)), 8000)
 
 
 class TestReasons:
-    def heard(self, listener, tmp_path, wave, rate=RATE, **options):
-        return listener.embed(write(tmp_path / "a.wav", wave, rate, **options))
-
     @pytest.mark.parametrize("wave", [np.zeros(160_000), np.full(160_000, 0.25), noise(10, 2e-5)])
     def test_silent_with_or_without_an_offset(self, listener, tmp_path, wave):
         """A dead sensor may send a constant, or the last bit of its converter."""
-        (reason,) = self.heard(listener, tmp_path, wave, subtype="PCM_24").reasons
+        path = write(tmp_path / "a.wav", wave, subtype="PCM_24")
+        (reason,) = listener.embed(path).reasons
         assert reason.startswith("silent: ")
-        assert reason.endswith(" dB of full scale")
-
-    def test_quiet_is_not_silent(self, listener, tmp_path):
-        heard = self.heard(listener, tmp_path, noise(10, 3 * SILENT_RMS))
-        assert heard.reasons == ()
 
     @pytest.mark.parametrize("rate", [16000, 48000])
     @pytest.mark.parametrize("top", [1.0, 0.4])
     def test_clipped_at_full_scale_or_before_the_gain(self, listener, tmp_path, rate, top):
         seconds = np.arange(10 * rate) / rate
         wave = np.clip(3 * top * np.sin(2 * np.pi * 180 * seconds), -top, top) * 0.99997
-        (reason,) = self.heard(listener, tmp_path, wave, rate).reasons
+        (reason,) = listener.embed(write(tmp_path / "a.wav", wave, rate)).reasons
         assert reason.startswith("clipped: ")
         assert float(reason.split("%")[0].split()[-1]) > 50
 
-    def test_loud_is_not_clipped(self, listener, tmp_path):
+    def test_quiet_is_not_silent_and_loud_is_not_clipped(self, listener):
         """A sine of full scale is at its top one sample at a time; so is a hammer."""
         sine = 0.99 * np.sin(2 * np.pi * 180 * np.arange(160_000) / RATE)
-        assert self.heard(listener, tmp_path, sine).reasons == ()
         hammer = noise(10, 0.05)
         hammer[::8000] = 0.999
-        assert self.heard(listener, tmp_path, hammer).reasons == ()
+        for wave in (noise(10, 3 * SILENT_RMS), sine, hammer):
+            assert listener.embed_waveform(wave, RATE).reasons == ()
 
     @pytest.mark.shared("real", "audio")
     def test_no_real_recording_is_called_clipped_or_silent(self):
@@ -192,15 +179,15 @@ class TestReasons:
             assert rms > 10 * SILENT_RMS
             assert peak < 1
 
-    def test_of_another_length_than_the_normals(self, listener, tmp_path):
-        (short,) = self.heard(listener, tmp_path, noise(2)).reasons
-        assert short == "short: 2 s, the normals have 10 s"
-        (long,) = self.heard(listener, tmp_path, noise(25)).reasons
-        assert long == "long: 25 s, the normals have 10 s; cut it into windows"
-        assert self.heard(listener, tmp_path, noise(12)).reasons == ()
-        unknown = Listener(dataclasses.replace(LOGMEL, seconds=None))
-        assert self.heard(unknown, tmp_path, noise(2)).reasons == ()
-        assert listener.embed(write(tmp_path / "b.wav", noise(25)), window=10).reasons == ()
+    @pytest.mark.parametrize(
+        ("seconds", "usual", "kinds"),
+        [(2, 10, ["short"]), (25, 10, ["long"]), (12, 10, []), (2, None, [])],
+    )
+    def test_of_another_length_than_the_normals(self, listener, seconds, usual, kinds):
+        other = Listener(replace(LOGMEL, seconds=usual), net=listener.net)
+        reasons = other.embed_waveform(noise(seconds), RATE).reasons
+        assert [reason.partition(":")[0] for reason in reasons] == kinds
+        assert other.embed_waveform(noise(seconds), RATE, window=1).reasons == ()
 
 
 class TestWindows:
@@ -217,23 +204,22 @@ class TestWindows:
         overlapping = listener.embed(path, window=10, hop=2.5)
         assert overlapping.starts.tolist() == [0, 2.5, 5, 7.5, 10, 12.5, 15]
 
-    def test_every_sample_is_heard_once_at_least(self):
-        for samples in (100, 101, 199, 200, 205):
-            for hop in (None, 0.3, 1.0):
-                starts, length = cut(samples, 10, 5.0, hop)
-                covered = np.zeros(samples, int)
-                for start in starts:
-                    covered[start : start + length] += 1
-                assert covered.min() >= 1
-                assert len(set(starts)) == len(starts)
+    @pytest.mark.parametrize("samples", [100, 101, 199, 200, 205])
+    @pytest.mark.parametrize("hop", [None, 0.3, 1.0])
+    def test_every_sample_is_heard_once_at_least(self, samples, hop):
+        starts, length = cut(samples, 10, 5.0, hop)
+        covered = np.zeros(samples, int)
+        for start in starts:
+            covered[start : start + length] += 1
+        assert covered.min() >= 1
+        assert len(set(starts)) == len(starts)
 
     @pytest.mark.parametrize(
         ("window", "hop", "message"),
         [
-            (0, None, "window must be"),
-            (-1, None, "window must be"),
-            (float("nan"), None, "window must be"),
-            (float("inf"), None, "window must be"),
+            (0, None, "window"),
+            (float("nan"), None, "window"),
+            (float("inf"), None, "window"),
             (1, 0, "hop must be"),
             (None, 1, "hop needs a window"),
             (0.5, 1e-6, "too many"),
@@ -245,20 +231,13 @@ class TestWindows:
 
 
 class TestUnusable:
-    def test_files_are_named(self, listener, tmp_path):
-        with pytest.raises(AudioError, match=r"gone\.wav: cannot be opened"):
-            listener.embed(tmp_path / "gone.wav")
-        (tmp_path / "empty.wav").touch()
-        with pytest.raises(AudioError, match=r"empty\.wav: the file is empty"):
-            listener.embed(tmp_path / "empty.wav")
-
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (b"", "is empty"),
-            (b"hello, this is no sound at all", "not audio of a known format"),
-            (b"RIFF" + bytes(60), "not readable as audio"),
-            (b"fLaC" + bytes(60), "not readable as audio"),
+            (b"", "empty"),
+            (b"hello, this is no sound at all", "known format"),
+            (b"RIFF" + bytes(60), "not readable"),
+            (b"fLaC" + bytes(60), "not readable"),
             (b"OggS" + bytes(60), "truncated|not readable"),
         ],
     )
@@ -281,16 +260,13 @@ class TestUnusable:
         assert str(tmp_path) not in str(caught.value)
         assert list((tmp_path / "temporary").iterdir()) == []
 
-    def test_limits_hold_for_all_sources(self, listener, tmp_path):
+    @pytest.mark.parametrize("limits", [AudioLimits(bytes=1000), AudioLimits(seconds=1)])
+    def test_limits_hold_for_all_sources(self, listener, tmp_path, limits):
         path = write(tmp_path / "a.wav", noise(3))
         content = path.read_bytes()
-        small, brief = AudioLimits(bytes=1000), AudioLimits(seconds=1)
         for source in (path, content, io.BytesIO(content)):
-            with pytest.raises(AudioError, match="limit of 1000"):
-                listener.embed(source, limits=small)
-        for source in (path, content, io.BytesIO(content)):
-            with pytest.raises(AudioError, match="limit of 1 s"):
-                listener.embed(source, limits=brief)
+            with pytest.raises(AudioError, match=r"limit of 10*"):
+                listener.embed(source, limits=limits)
 
     def test_a_stream_is_not_read_beyond_its_limit(self, listener):
         class Endless(io.RawIOBase):
@@ -307,9 +283,8 @@ class TestUnusable:
 
 
 @pytest.mark.parametrize("as_bytes", [False, True])
-def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, as_bytes):
-    path = tmp_path / "a.flac"
-    soundfile.write(path, 0.1 * np.sin(np.arange(44100) * 0.1), 44100)
+def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, listener, as_bytes):
+    path = write(tmp_path / "a.flac", noise(1, rate=44100), 44100)
     decoded = []
     read = soundfile.SoundFile.read
 
@@ -318,7 +293,5 @@ def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, as_b
         return decoded[-1]
 
     monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
-    listener = Listener(LOGMEL)
-    heard = listener.embed(path.read_bytes() if as_bytes else path)
-    assert heard.sample_rate == 44100
+    assert listener.embed(path.read_bytes() if as_bytes else path).sample_rate == 44100
     assert sum(map(len, decoded)) == 44100

@@ -19,7 +19,6 @@ from daco.embedding.normals import (
     normals_of_recordings,
     normals_of_table,
     one_recording,
-    usual_seconds,
 )
 from daco.errors import AudioError, DataError, InputError
 
@@ -141,11 +140,12 @@ class TestRecordings:
         with pytest.raises(DataError, match="no normal training clip"):
             normals_of_recordings(tmp_path / "fan", net)
 
-    def test_the_usual_length_is_the_median_of_what_can_be_read(self, tmp_path):
-        paths = [record(tmp_path / f"{s}.wav", s) for s in (1.0, 2.0, 3.0)]
-        (tmp_path / "bad.wav").write_bytes(b"x")
-        assert usual_seconds([*paths, tmp_path / "bad.wav"]) == 2.0
-        assert usual_seconds([tmp_path / "bad.wav"]) is None
+    def test_the_usual_length_is_that_of_the_machine(self, tmp_path, net):
+        for machine, seconds in (("fan", (1.0, 2.0, 3.0)), ("pump", (1.0, 1.0))):
+            for each, length in enumerate(seconds):
+                record(tmp_path / "plant" / machine / "train" / f"{each}.wav", length)
+        found = normals_of_recordings(tmp_path / "plant", net, machine_level=1).machines
+        assert {each.machine: each.frontend.seconds for each in found} == {"fan": 2.0, "pump": 1.0}
 
 
 class TestTables:

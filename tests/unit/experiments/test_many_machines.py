@@ -97,6 +97,7 @@ def test_faults_that_do_not_fit_are_told_before_anything_is_scored(clips, faults
 
 
 def test_a_remote_table_has_the_hash_of_its_content():
+    pytest.importorskip("upath", reason="universal_pathlib is not installed")
     fsspec = pytest.importorskip("fsspec")
     content = np.random.default_rng(0).bytes(9_000_000)  # more than is fetched at once
     fsspec.filesystem("memory").pipe("/hashed/a", content)
