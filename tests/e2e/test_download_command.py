@@ -29,6 +29,7 @@ def _surroundings(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path / "weights"))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # between attempts
 
 
 @pytest.fixture
