@@ -31,7 +31,6 @@ from daco.audio.formats import (
     truncation,
 )
 from daco.audio.microphones import (
-    NEAR,
     apply_channel,
     parse_channel,
     require_channels,
@@ -66,14 +65,13 @@ class Sound:
     """What a channel policy takes of a recording: shape (n,), or (2, n), near and far.
 
     ``native`` is at the recording's own rate, where clipping shows, ``waves`` the same at the rate
-    that was asked for; ``near`` is the near microphone alone at its own rate, if asked for.
+    that was asked for.
     """
 
     native: NDArray[Any]
     waves: NDArray[Any]
     rate: int
     channels: int = 1
-    near: Any = None
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,7 @@ class Decoder:
                 f"Got {self.sample_rate!r} instead."
             )
 
-    def decode(
-        self, source: Source | bytes, content: bytes = b"", *, with_near: bool = False
-    ) -> Sound:
+    def decode(self, source: Source | bytes, content: bytes = b"") -> Sound:
         """Decode a file, here or remote, or the bytes of one.
 
         `content` is that of the file, where it was read already. Of bytes, no path is named in
@@ -107,9 +103,9 @@ class Decoder:
         with _opened(path, data, self.limits) as file:
             require_channels(self.channel, file.channels)
             self._require_length(file.frames, file.samplerate)
-            native, *near = _read(file, [self.channel, NEAR] if with_near else [self.channel])
+            native = _read(file, self.channel)
             waves = self.resampled(native, file.samplerate)
-            return Sound(native, waves, file.samplerate, file.channels, near[0] if near else None)
+            return Sound(native, waves, file.samplerate, file.channels)
 
     def resampled(self, native: NDArray[Any], rate: int) -> NDArray[Any]:
         """Samples of a recording's own rate, as `Sound.native`, at the rate asked for."""
@@ -230,12 +226,9 @@ def _opened(
     with naming(path), _stream(path, content, limits) as stream:
         suffix = path.suffix.lower() if path else suffix_of_content(stream.read(16))
         size = stream.seek(0, os.SEEK_END)
-        if size == 0:
-            raise AudioError("the file is empty.")
-        if size > limits.bytes:
-            raise _too_large(size, limits)
-        if suffix not in FORMATS:
-            raise _unknown_format(suffix)
+        _require_size(size, limits)
+        if suffix is None:
+            raise AudioError(f"not audio of a known format ({READABLE}).")
         stream.seek(0)
         cut = truncation(stream, size)
         if cut is not None:
@@ -252,19 +245,21 @@ def _opened(
 
 def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> BinaryIO:
     """The bytes of a recording: those given, a file, or a remote file fetched at once."""
+    if path is not None and path.suffix.lower() not in FORMATS:
+        raise AudioError(
+            f"the extension {path.suffix!r} is not one of {', '.join(FORMATS)}. Convert the "
+            "recording, or give the file the extension of its format."
+        )
     if content or path is None:
         return BytesIO(content)
     try:
-        if isinstance(path, Path):
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise AudioError("not a regular file.")
-            return path.open("rb")
         with explain_errors(path):
-            if path.suffix.lower() not in FORMATS and path.exists():
-                raise _unknown_format(path.suffix)
-            size = path.stat().st_size
-            if size > limits.bytes:
-                raise _too_large(size, limits)
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise AudioError("not a regular file.")
+            if isinstance(path, Path):
+                return path.open("rb")
+            _require_size(status.st_size, limits)
             return BytesIO(path.read_bytes())
     except DacoError:
         raise
@@ -273,19 +268,13 @@ def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> Binar
         raise AudioError(f"cannot be opened ({reason}).") from None
 
 
-def _too_large(size: int, limits: AudioLimits) -> AudioError:
-    return AudioError(
-        f"it has {size} bytes, more than the limit of {limits.bytes}. Cut it into clips."
-    )
-
-
-def _unknown_format(suffix: str | None) -> AudioError:
-    if suffix is None:
-        return AudioError(f"not audio of a known format ({READABLE}).")
-    return AudioError(
-        f"the extension {suffix!r} is not one of {', '.join(FORMATS)}. Convert the recording, or "
-        "give the file the extension of its format."
-    )
+def _require_size(size: int, limits: AudioLimits) -> None:
+    if size == 0:
+        raise AudioError("the file is empty.")
+    if size > limits.bytes:
+        raise AudioError(
+            f"it has {size} bytes, more than the limit of {limits.bytes}. Cut it into clips."
+        )
 
 
 def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -> None:
@@ -310,10 +299,10 @@ def _check_header(file: soundfile.SoundFile, suffix: str, limits: AudioLimits) -
     raise AudioError(problem)
 
 
-def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s]:
-    """What each policy takes, block by block, so that unused channels are not kept."""
+def _read(file: soundfile.SoundFile, policy: int | str) -> Float32s:
+    """What a policy takes, block by block, so that unused channels are not kept."""
     step = max(1, _BLOCK_VALUES // file.channels)
-    blocks: list[list[Float32s]] = []
+    blocks: list[Float32s] = []
     done = 0
     while done < file.frames:
         try:
@@ -328,11 +317,10 @@ def _read(file: soundfile.SoundFile, policies: list[int | str]) -> list[Float32s
                 "the file again."
             )
         done += len(block)
-        blocks.append([take_channels(block, policy) for policy in policies])
-    taken = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
-    for waves in taken:
-        _require_sound(waves)
-    return taken
+        blocks.append(take_channels(block, policy))
+    waves = np.concatenate(blocks, axis=-1)
+    _require_sound(waves)
+    return waves
 
 
 def _require_end(file: soundfile.SoundFile) -> None:

@@ -78,15 +78,22 @@ def download(
         raise InputError("Use --weights FILE with daco download weights NAME.")
     if year is None:
         raise InputError("Which year? Give --year, for instance --year 2026.")
-    from daco.files.zenodo import download_dataset, plan_dataset
+    from daco.files.zenodo import LICENCE, download_dataset, plan_dataset
 
     console = Output()
-    splits = [str(each) for each in split or Split]
-    plan = plan_dataset(year, target, machines=machine or [], splits=splits)
-    _show_plan(console, year, plan)
+    plan = plan_dataset(year, target, machines=machine or [], splits=list(map(str, split or Split)))
+    present = [archive.is_unpacked for archive in plan]
+    left = sum(each.size for each, there in zip(plan, present, strict=True) if not there)
+    rows = [
+        (each.name, each.split, f"{each.size / 1e9:.2f}", "unpacked" if there else "-")
+        for each, there in zip(plan, present, strict=True)
+    ]
+    _show(console, f"DCASE {year} Task 2", ("archive", "split", "GB", "there"), rows)
+    console.write(
+        f"{quantity(plan, 'archive')}, licence {LICENCE}. Still to fetch: {left / 1e9:.2f} GB."
+    )
     if dry_run:
         return
-    present = sum(archive.is_unpacked for archive in plan)
     with progress_bars(Output(stderr=True), of_bytes=True) as report:
 
         def show(archive: Archive, done: int, total: int | None) -> None:
@@ -100,19 +107,14 @@ def download(
             f"{len(failed)} of {quantity(plan, 'archive')} failed, see above. The others "
             "are complete. Run the same command again for the rest."
         )
-    done = quantity(len(plan) - present, "archive")
-    console.write(f"Unpacked {done}, {present} were already there:")
+    done = quantity(present.count(False), "archive")
+    console.write(f"Unpacked {done}, {sum(present)} were already there:")
     console.write(f"  {plan[0].root}", wrap=False)
 
 
 def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     from daco.backbones.weights import SOURCES
-    from daco.files.download import (
-        download_weights,
-        has_checksum,
-        install_weights,
-        weights_dir,
-    )
+    from daco.files.download import download_weights, install_weights, weights_dir
 
     if name == "logmel":
         raise InputError("'logmel' has no weights: it works without a download.")
@@ -125,42 +127,28 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
     console = Output()
     if dry_run:
-        console.write(f"daco would store the weights in {weights_dir()}")
-        table = Table("name", "file", "licence", "there")
-        for source in sources:
-            there = "yes" if source.path.is_file() else "no"
-            table.add_row(source.name, source.file_name, source.licence, there)
-        console.print(table)
+        rows = [
+            (each.name, each.file_name, each.licence, "yes" if each.path.is_file() else "-")
+            for each in sources
+        ]
+        _show(console, "Weights", ("name", "file", "licence", "there"), rows)
+        console.write(f"They belong into {weights_dir()}", wrap=False)
         return
     for source in sources:
-        present = has_checksum(source.path, source.checksum)
+        done = "was already there" if source.matches(source.path) else "fetched"
         if file is not None:
             path, done = install_weights(source, file), "installed"
         else:
             with progress_bars(Output(stderr=True), of_bytes=True) as report:
                 path = download_weights(source, progress=partial(report, source.name))
-            done = "was already there" if present else "fetched"
-        console.print(
-            f"[bold]{source.name}[/bold] {done}, {path.stat().st_size / 1e6:.1f} MB, "
-            f"checksum verified, licence {source.licence}"
-        )
+        console.write(f"{source.name} {done}, checksum verified, licence {source.licence}:")
         console.write(f"  {path}", wrap=False)
-        console.write(f"  {source.checksum}", wrap=False)
 
 
-def _show_plan(console: Output, year: int, plan: Sequence[Archive]) -> None:
-    from daco.files.zenodo import LICENCE
-
-    table = Table(title=f"DCASE {year} Task 2")
-    for heading in ("archive", "split", "GB", "there"):
-        table.add_column(heading, justify="right" if heading == "GB" else "left")
-    for archive in plan:
-        there = "unpacked" if archive.is_unpacked else "-"
-        table.add_row(archive.name, archive.split, f"{archive.size / 1e9:.2f}", there)
+def _show(
+    console: Output, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    table = Table(*headings, title=title)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    total = sum(archive.size for archive in plan)
-    left = sum(archive.size for archive in plan if not archive.is_unpacked)
-    console.write(
-        f"{quantity(plan, 'archive')}, {total / 1e9:.2f} GB, licence {LICENCE}. "
-        f"Still to fetch: {left / 1e9:.2f} GB."
-    )

@@ -176,49 +176,49 @@ def _run_on_ray(tasks: Iterator[Any], jobs: int | None, engine: str, gpus: bool)
     import_module("ray.util.joblib").register_ray()
     with ExitStack() as stack:
         parallel: Any = None
-        block: list[Any] = []
-        lost = 0  # times that workers were lost since the last result
-        while True:
-            try:
-                parallel = parallel or stack.enter_context(_ray_workers(ray, jobs, gpus))
-                block = block or list(islice(tasks, 2 * parallel.n_jobs))
-                if not block:
-                    return
-                results = parallel(block)
-            except (ModuleNotFoundError, ray.exceptions.RayTaskError) as error:
-                reason = str(error).strip().splitlines()[-1].rstrip(".")
-                raise DataError(
-                    f"A worker of the Ray cluster cannot work ({reason}). Install daco-asd[ray] "
-                    f"{__version__} and the same packages on all nodes."
-                ) from None
-            except (ray.exceptions.RayError, ValueError) as error:
-                # A node was switched off; a ValueError tells that too few CPUs are left for a pool
-                # of the old size.
-                lost += 1
-                if lost == _ATTEMPTS:
-                    raise _unusable(engine, error) from None
-                with suppress(ray.exceptions.RayError, ValueError):
-                    stack.close()
-                parallel = None
-                continue
+        while block := list(islice(tasks, 2 * _count_workers(ray, jobs, gpus))):
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    if parallel is None:
+                        workers = _ray_workers(_count_workers(ray, jobs, gpus), gpus)
+                        parallel = stack.enter_context(workers)
+                    results = parallel(block)
+                    break
+                except (ModuleNotFoundError, ray.exceptions.RayTaskError) as error:
+                    reason = str(error).strip().splitlines()[-1].rstrip(".")
+                    raise DataError(
+                        f"A worker of the Ray cluster cannot work ({reason}). Install "
+                        f"daco-asd[ray] {__version__} and the same packages on all nodes."
+                    ) from None
+                except (ray.exceptions.RayError, ValueError) as error:
+                    # A node was switched off; a ValueError tells that too few CPUs are left for a
+                    # pool of the old size.
+                    if attempt == _ATTEMPTS:
+                        raise _unusable(engine, error) from None
+                    with suppress(ray.exceptions.RayError, ValueError):
+                        stack.close()
+                    parallel = None
             yield from results
-            block, lost = [], 0
 
 
-def _ray_workers(ray: Any, jobs: int | None, gpus: bool) -> Any:
-    """A joblib pool of one worker per CPU or GPU of the cluster, or of `jobs` workers."""
-    from joblib import Parallel, parallel_config
-
+def _count_workers(ray: Any, jobs: int | None, gpus: bool) -> int:
+    """One worker per CPU or GPU that the cluster has now, or `jobs` workers."""
     kind = "GPU" if gpus else "CPU"
     places = int(ray.cluster_resources().get(kind, 0))
     if not places:
         raise DataError(f"The Ray cluster has no {kind}. Start a node that has one.")
+    return min(jobs or places, places)
+
+
+def _ray_workers(count: int, gpus: bool) -> Any:
+    """A joblib pool on the cluster."""
+    from joblib import Parallel, parallel_config
+
     # Half a CPU each, so that they have places when up to half of the nodes are lost. joblib would
     # do the work of a single worker in this process: two share a single GPU.
-    needs = {"num_gpus": 1 if places > 1 else 0.5} if gpus else {"num_cpus": 0.5}
-    workers = min(jobs or places, places)
+    needs = {"num_gpus": 1 if count > 1 else 0.5} if gpus else {"num_cpus": 0.5}
     with parallel_config("ray", ray_remote_args=needs):
-        return Parallel(n_jobs=max(2, workers) if gpus else workers, batch_size=1)
+        return Parallel(n_jobs=max(2, count) if gpus else count, batch_size=1)
 
 
 def _connect(ray: Any, engine: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from daco.errors import DownloadError, InputError, WeightsError
+from daco.errors import DownloadError, WeightsError
 from daco.files.atomic import atomic_write
 from daco.version import __version__
 
@@ -37,14 +37,15 @@ class WeightSource:
     licence: str
 
     @property
-    def checksum(self) -> str:
-        """The checksum with its algorithm."""
-        return f"sha256:{self.sha256}"
-
-    @property
     def path(self) -> Path:
         """Where the checkpoint is stored."""
         return weights_dir() / self.name / self.file_name
+
+    def matches(self, file: Path) -> bool:
+        """Whether a file is this checkpoint."""
+        import pooch
+
+        return file.is_file() and pooch.file_hash(str(file)) == self.sha256
 
 
 def cache_dir() -> Path:
@@ -80,18 +81,16 @@ def download_weights(source: WeightSource, progress: Progress | None = None) -> 
     """
     advice = (
         f"On a computer without internet, fetch {source.file_name} elsewhere and give it with "
-        "--weights FILE, or put it into the folder that DACO_WEIGHTS_DIR names."
+        f"--weights FILE, or put it into the folder that {WEIGHTS_DIR_VARIABLE} names."
     )
-    return fetch(source.url, source.path, source.checksum, progress, advice)
+    return fetch(source.url, source.path, f"sha256:{source.sha256}", progress, advice)
 
 
 def install_weights(source: WeightSource, file: Path) -> Path:
     """Copy a checkpoint that was fetched elsewhere into the weights folder, if it is the one."""
-    if not file.is_file():
-        raise WeightsError(f"{file} is not a file. Give the path of {source.file_name}.")
-    if not has_checksum(file, source.checksum):
+    if not source.matches(file):
         raise WeightsError(
-            f"{file} is not the published {source.file_name} ({source.checksum}); nothing was "
+            f"{file} is not the published {source.file_name} (sha256:{source.sha256}); nothing was "
             f"installed. Fetch it again from {source.url}."
         )
     source.path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,38 +102,24 @@ def install_weights(source: WeightSource, file: Path) -> Path:
 def fetch(
     url: str, path: Path, checksum: str, progress: Progress | None = None, advice: str = ""
 ) -> Path:
-    """Bring a file to `path`, unless it is there with its checksum.
+    """Bring a file to `path`, unless it is there with its checksum, ``"sha256:..."`` or ``md5``.
 
-    The checksum is ``"sha256:..."`` or ``"md5:..."``. pooch downloads into a temporary file, which
-    gets its name once the checksum is right.
+    pooch downloads into a temporary file, which gets its name once the checksum is right.
     """
     import pooch
 
-    host = host_of(url)
     pooch.get_logger().setLevel(logging.WARNING)
-    files = pooch.create(
-        path.parent,
-        base_url="",
-        registry={path.name: checksum},
-        urls={path.name: url},
-        retry_if_failed=RETRIES,
-    )
     bar = False if progress is None else _ProgressBar(progress)
     download = pooch.HTTPDownloader(progressbar=bar, headers=_HEADERS, timeout=TIMEOUT)
-    try:
-        with _explained(url, advice):
-            return Path(files.fetch(path.name, downloader=download))
-    except ValueError as error:  # of pooch, for a wrong checksum
-        raise DownloadError(
-            f"{path.name} from {host} has the wrong checksum and is not used ({error})."
-        ) from None
-    except DownloadError:
-        raise
-    except OSError as error:
-        raise DownloadError(
-            f"Cannot write {path}: {error.strerror or error}. Choose a folder that is writable "
-            "and has room."
-        ) from None
+    with _explain_errors(url, advice):
+        files = pooch.create(
+            path.parent,
+            base_url="",
+            registry={path.name: checksum},
+            urls={path.name: url},
+            retry_if_failed=RETRIES,
+        )
+        return Path(files.fetch(path.name, downloader=download))
 
 
 class _ProgressBar:
@@ -160,47 +145,28 @@ def fetch_json(url: str, advice: str = "") -> Any:
     """Return the JSON document at an address."""
     import requests
 
-    host_of(url)
-    with _explained(url, advice):
+    with _explain_errors(url, advice):
         answer = requests.get(url, timeout=TIMEOUT, headers=_HEADERS)
         answer.raise_for_status()
         return answer.json()
 
 
 @contextmanager
-def _explained(url: str, advice: str) -> Iterator[None]:
-    """Turn the errors of a connection into a DownloadError that says what to do."""
+def _explain_errors(url: str, advice: str) -> Iterator[None]:
+    """Turn the errors of a download into a DownloadError that says what to do."""
     import requests
 
-    host = host_of(url)
     try:
         yield
-    except requests.HTTPError as error:
-        status = getattr(error.response, "status_code", "an error")
-        problem = f"{host} answered {status} for {url}. Check the address, or try later."
     except requests.ConnectionError:
-        problem = (
-            f"Cannot reach {host} for {url}: check the network or the proxy setting (HTTPS_PROXY). "
-            f"{advice}"
-        )
-    except requests.RequestException as error:
-        problem = f"Fetching {url} failed ({error}). Run the same command again."
+        problem = f"Cannot reach {urlsplit(url).hostname} for {url}"
+        remedy = f"Check the network or the proxy setting (HTTPS_PROXY). {advice}"
+    except (requests.RequestException, ValueError) as error:  # a status, or a wrong checksum
+        problem = f"Fetching {url} failed ({error})"
+        remedy = "Nothing of it is used. Check the address, or run the same command again later."
+    except OSError as error:
+        problem = f"Cannot write {error.filename or url} ({error.strerror or error})"
+        remedy = "Choose a folder that is writable and has room."
     else:
         return
-    raise DownloadError(problem.rstrip())
-
-
-def host_of(url: str) -> str:
-    """The host of an http or https address; an InputError for any other."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{url!r} is not an http or https address with a host.")
-    return parts.hostname
-
-
-def has_checksum(path: Path, checksum: str) -> bool:
-    """Whether a file is there and has its checksum."""
-    import pooch
-
-    algorithm, _, expected = checksum.partition(":")
-    return path.is_file() and pooch.file_hash(str(path), algorithm) == expected
+    raise DownloadError(f"{problem}. {remedy}".rstrip())

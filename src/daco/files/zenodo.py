@@ -7,13 +7,13 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from daco.errors import DownloadError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.download import fetch, fetch_json, host_of
+from daco.files.download import fetch, fetch_json
 from daco.text import suggestion
 
 ZENODO_API = "https://zenodo.org/api"
@@ -32,11 +32,10 @@ SPLITS = ("dev", "train", "test")
 LICENCE = "CC BY-NC-SA 4.0"
 
 _NAMES = {
-    "dev": re.compile(r"dev_(?:data_)?(\w+?)(?:_r(\d+))?\.zip"),
-    "train": re.compile(r"eval_data_(\w+?)_train(?:_r(\d+))?\.zip"),
-    "test": re.compile(r"eval_data_(\w+?)_test(?:_r(\d+))?\.zip"),
+    "dev": r"dev_(?:data_)?(\w+?)(?:_r(\d+))?\.zip",
+    "train": r"eval_data_(\w+?)_train(?:_r(\d+))?\.zip",
+    "test": r"eval_data_(\w+?)_test(?:_r(\d+))?\.zip",
 }
-_MD5 = re.compile(r"md5:[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,10 @@ class Archive:
     name: str
     split: str
     machine: str
-    revision: int
     size: int
     checksum: str
     url: str
-    root: Path = Path()
+    root: Path
 
     @property
     def file(self) -> Path:
@@ -78,43 +76,41 @@ class Archive:
         return bool(receipt == {"checksum": self.checksum, "files": sizes})
 
 
-def list_record(year: int, split: str) -> list[Archive]:
+def list_record(year: int, split: str, root: Path) -> list[Archive]:
     """List the archives of one record; of each machine the last revision only."""
     if year not in RECORDS:
         known = ", ".join(map(str, RECORDS))
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
-    document = fetch_json(
-        url,
+    advice = (
         f"On a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
-        "unpacked folders to it.",
+        "unpacked folders to it."
     )
+    document = fetch_json(url, advice)
+    archives: dict[tuple[str, int], Archive] = {}
     try:
-        archives = [
-            Archive(
-                name=entry["key"],
-                split=split,
-                machine=match[1],
-                revision=int(match[2] or 1),
-                size=int(entry["size"]),
-                checksum=str(entry["checksum"]),
-                # A mirror may serve the record as it was copied.
-                url=str(entry["links"]["self"]).replace(ZENODO_API + "/", f"{api}/", 1),
-            )
-            for entry in document["files"]
-            if (match := _NAMES[split].fullmatch(entry["key"]))
-        ]
+        for entry in document["files"]:
+            match = re.fullmatch(_NAMES[split], entry["key"])
+            if match is None:
+                continue
+            machine, revision = match[1], int(match[2] or 1)
+            # A mirror may serve the record as it was copied.
+            link = str(entry["links"]["self"]).replace(ZENODO_API + "/", f"{api}/", 1)
+            size, checksum = int(entry["size"]), _checksum(entry["checksum"])
+            archive = Archive(entry["key"], split, machine, size, checksum, link, root)
+            archives[machine.casefold(), revision] = archive
     except (KeyError, TypeError, ValueError) as error:
         raise DownloadError(f"{url} is not a record that daco can read ({error!r}).") from None
     if not archives:
         raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
-    for archive in archives:
-        host_of(archive.url)
-        if not _MD5.fullmatch(archive.checksum):
-            raise DownloadError(f"{url} has no MD5 checksum of {archive.name!r}.")
-    archives.sort(key=lambda each: (each.machine.casefold(), each.revision))
-    return list({archive.machine: archive for archive in archives}.values())
+    return list({archives[key].machine: archives[key] for key in sorted(archives)}.values())
+
+
+def _checksum(text: str) -> str:
+    if not re.fullmatch(r"md5:[0-9a-f]{32}", text):  # pooch would take an empty one for any file
+        raise ValueError(f"{text!r} is not an MD5 checksum")
+    return text
 
 
 def plan_dataset(
@@ -141,7 +137,7 @@ def plan_dataset(
     root = Path(folder).expanduser()
     if root.resolve().name != f"dcase{year}t2":
         root = root / f"dcase{year}t2"
-    archives = [archive for split in dict.fromkeys(splits) for archive in list_record(year, split)]
+    archives = [each for split in dict.fromkeys(splits) for each in list_record(year, split, root)]
     known = sorted({archive.machine for archive in archives}, key=str.casefold)
     for machine in machines:
         if machine not in known:
@@ -149,8 +145,7 @@ def plan_dataset(
                 f"There is no machine {machine!r} in {'/'.join(splits)} of {year}."
                 f"{suggestion(machine, known)} There are {', '.join(known)}."
             )
-    wanted = [each for each in archives if not machines or each.machine in machines]
-    return [replace(archive, root=root) for archive in wanted]
+    return [each for each in archives if not machines or each.machine in machines]
 
 
 def download_dataset(
@@ -196,15 +191,13 @@ def download_dataset(
 
 def _unpack(archive: Archive) -> None:
     """Unpack an archive, and list its files when all are there."""
-    import pooch
-
     try:
         with zipfile.ZipFile(archive.file) as content:
+            content.extractall(archive.target)
             files = {each.filename: each.file_size for each in content.infolist()}
-        pooch.Unzip(extract_dir=str(archive.target.absolute()))(str(archive.file), "update", None)
+        sizes = {name: size for name, size in files.items() if not name.endswith("/")}
         archive.receipt.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(archive.receipt) as temporary:
-            sizes = {name: size for name, size in files.items() if not name.endswith("/")}
             receipt = {"checksum": archive.checksum, "files": sizes}
             temporary.write_text(json.dumps(receipt), encoding="utf-8")
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:

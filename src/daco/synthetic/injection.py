@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,25 +150,25 @@ def inject_recordings(
 
 def _versions(path: Location, name: str, decoder: Decoder, plan: Plan) -> Iterator[Float32s]:
     """The versions of a recording at the network's rate, in the order of the plan."""
-    sound = decoder.decode(path, with_near=True)
-    origin, gain = _fault_origin(sound, decoder.channel)
+    sound = decoder.decode(path)
+    gain = _fault_gain(sound, decoder.channel)
+    near = sound if gain == 1 else replace(decoder, sample_rate=None, channel=NEAR).decode(path)
     rates = sound.rate, decoder.sample_rate or sound.rate
     yield sound.waves
     for kind in plan.kinds:
         # Seeded by the name, so that a recording's faults do not depend on the other recordings.
         rng = np.random.default_rng([plan.seed, zlib.crc32(name.encode()), ALL_KINDS.index(kind)])
-        for change in fault_changes(origin, sound.rate, kind, plan.levels, rng):
+        for change in fault_changes(near.native, sound.rate, kind, plan.levels, rng):
             yield sound.waves + resample(gain * change, *rates, decoder.resampler)
 
 
-def _fault_origin(sound: Sound, policy: int | str) -> tuple[Float32s, np.float32]:
-    """The waveform a fault is derived from, and the fault's gain under the policy.
+def _fault_gain(sound: Sound, policy: int | str) -> np.float32:
+    """The gain of a fault of the near microphone under the policy.
 
     One channel and the mean of all are linear: a signal added to every channel adds to them.
     """
     channels = sound.channels
     if channels == 1 or needs_both(policy) or policy == NEAR:
-        return sound.native, np.float32(1)
+        return np.float32(1)
     far = 10 ** (FAR_DB / 20)
-    gain = (1 + (channels - 1) * far) / channels if policy == "mix" else far
-    return sound.near, np.float32(gain)
+    return np.float32((1 + (channels - 1) * far) / channels if policy == "mix" else far)

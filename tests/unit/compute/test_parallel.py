@@ -97,35 +97,57 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         require_engine("ray")
 
 
-@pytest.mark.parametrize("when", ["start", "work", "too few CPUs"])
-@pytest.mark.parametrize("lost", [2, 3])
-def test_workers_of_a_cluster_that_are_lost_are_started_again(monkeypatch, lost, when):
+@pytest.fixture
+def flaky_cluster(monkeypatch):
+    """Sets how often the workers of a cluster are lost, and when."""
     ray = pytest.importorskip("ray", reason="Ray is not installed")
     starts = []
 
-    class Workers:
-        n_jobs = 1
+    def lose(lost, when="work"):
+        class Workers:
+            def __enter__(self):
+                starts.append(self)
+                if when == "start" and len(starts) <= lost:
+                    raise ray.exceptions.ActorDiedError()
+                return self
 
-        def __enter__(self):
-            starts.append(self)
-            if when == "start" and len(starts) <= lost:
-                raise ray.exceptions.ActorDiedError()
-            return self
+            def __exit__(self, *_):
+                pass
 
-        def __exit__(self, *_):
-            pass
+            def __call__(self, block):
+                if len(starts) <= lost:
+                    raise ray.exceptions.ActorDiedError() if when == "work" else ValueError("1 CPU")
+                return [function(*arguments) for function, arguments, _ in block]
 
-        def __call__(self, block):
-            if len(starts) <= lost:
-                raise ray.exceptions.ActorDiedError() if when == "work" else ValueError("1 CPU")
-            return [function(*arguments) for function, arguments, _ in block]
+        monkeypatch.setattr("daco.compute.parallel._connect", lambda *_: None)
+        monkeypatch.setattr("daco.compute.parallel._count_workers", lambda *_: 1)
+        monkeypatch.setattr("daco.compute.parallel._ray_workers", lambda *_: Workers())
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
-    monkeypatch.setattr("daco.compute.parallel._connect", lambda *_: None)
-    monkeypatch.setattr("daco.compute.parallel._ray_workers", lambda *_: Workers())
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return lose
+
+
+@pytest.mark.parametrize("when", ["start", "work", "too few CPUs"])
+@pytest.mark.parametrize("lost", [2, 3])
+def test_workers_of_a_cluster_that_are_lost_are_started_again(flaky_cluster, lost, when):
+    flaky_cluster(lost, when)
     results = run(len, [("word", ("abc",)), ("none", ("",))], engine="ray")
     if lost < 3:
         assert list(results) == [("word", 3), ("none", 0)]
     else:
         with pytest.raises(DataError, match="cannot be used"):
             list(results)
+
+
+@pytest.mark.parametrize("error", [DataError, ValueError])
+def test_an_error_while_items_are_read_does_not_end_a_run_on_a_cluster_in_silence(
+    flaky_cluster, error
+):
+    flaky_cluster(0)
+
+    def items():
+        yield 0, ("abc",)
+        raise error("unreadable")
+
+    with pytest.raises(error, match="unreadable"):
+        list(run(len, items(), engine="ray"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 
 import pytest
 
@@ -27,3 +29,18 @@ def test_a_missing_folder_and_a_folder_in_the_way_are_named(tmp_path):
         pass
     with pytest.raises(DataError, match="Choose the name of a file"), atomic_write(tmp_path):
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no permissions of this kind")
+def test_a_file_gets_the_permissions_of_new_files(tmp_path, monkeypatch):
+    before = os.umask(0o027)
+    try:
+        (tmp_path / "plain").touch()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "umask", None)  # setting it would change files of other threads
+            with atomic_write(tmp_path / "out") as temporary:
+                temporary.write_text("x")
+    finally:
+        os.umask(before)
+    modes = {(tmp_path / name).stat().st_mode for name in ("plain", "out")}
+    assert len(modes) == 1

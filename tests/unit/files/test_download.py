@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 import random
+from pathlib import Path
 
 import pytest
-from broken_server import serving, unused_port
+from broken_server import serving
 
-from daco.errors import DownloadError, InputError, WeightsError
+from daco.errors import DownloadError
 from daco.files import download
-from daco.files.download import WeightSource, fetch, install_weights
+from daco.files.download import fetch
 from daco.files.zenodo import RECORDS, list_record
 
 BODY = random.Random(0).randbytes(100_000)
@@ -37,7 +38,7 @@ def server():
 def test_a_file_is_fetched_once_and_alone(server, tmp_path, checksum):
     url, path = server.add("/file", BODY), tmp_path / "new" / "file"
     seen = []
-    assert fetch(url, path, checksum, lambda *told: seen.append(told)) == path
+    assert fetch(url, path, checksum, lambda *counts: seen.append(counts)) == path
     assert path.read_bytes() == BODY
     assert seen[-1] == (len(BODY), len(BODY))
     assert fetch(url, path, checksum) == path
@@ -53,7 +54,7 @@ def test_a_connection_that_breaks_off_is_tried_again(server, tmp_path):
 
 def test_a_wrong_file_is_not_used(server, tmp_path):
     url = server.add("/file", b"<html>log in</html>")
-    with pytest.raises(DownloadError, match="wrong checksum"):
+    with pytest.raises(DownloadError, match="hash"):
         fetch(url, tmp_path / "file", SHA256)
     assert not list(tmp_path.iterdir())
 
@@ -68,47 +69,21 @@ def test_an_older_file_stays_until_the_new_one_is_complete(server, tmp_path):
     assert path.read_bytes() == BODY
 
 
-@pytest.mark.parametrize(("status", "said"), [(404, "answered 404"), (403, "answered 403")])
-def test_what_a_server_answers_is_said(server, tmp_path, status, said):
-    url = server.add("/file", answers=[(status, {})] * (download.RETRIES + 1))
-    with pytest.raises(DownloadError, match=said):
+def test_an_error_of_the_server_is_named(server, tmp_path):
+    url = server.add("/file", answers=[403] * (download.RETRIES + 1))
+    with pytest.raises(DownloadError, match="403"):
         fetch(url, tmp_path / "file", SHA256)
-
-
-def test_no_network(tmp_path):
-    url = f"http://127.0.0.1:{unused_port()}/file"
-    with pytest.raises(DownloadError, match=r"Cannot reach 127\.0\.0\.1.*HTTPS_PROXY.*do this"):
-        fetch(url, tmp_path / "file", SHA256, advice="do this")
 
 
 def test_a_folder_that_cannot_be_written(server, tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DownloadError, match="Cannot write"):
+    with pytest.raises(DownloadError, match="writable"):
         fetch(server.add("/x", BODY), tmp_path / "file" / "x", SHA256)
 
 
 def test_only_http(tmp_path):
-    with pytest.raises(InputError, match="http"):
+    with pytest.raises(DownloadError, match="file:///etc/passwd"):
         fetch("file:///etc/passwd", tmp_path / "file", SHA256)
-
-
-@pytest.fixture
-def source(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path))
-    url = server.add("/w.pt", BODY)
-    return WeightSource("net", "w.pt", url, SHA256.partition(":")[2], "MIT")
-
-
-def test_weights_are_installed_from_a_file_if_they_are_the_ones(source, server, tmp_path):
-    carried = tmp_path / "carried"
-    carried.write_bytes(BODY)
-    assert install_weights(source, carried).read_bytes() == BODY
-    carried.write_bytes(b"other")
-    with pytest.raises(WeightsError, match="nothing was installed"):
-        install_weights(source, carried)
-    with pytest.raises(WeightsError, match="not a file"):
-        install_weights(source, tmp_path / "absent")
-    assert not server.requests
 
 
 def add_record(server, monkeypatch, files):
@@ -125,7 +100,7 @@ def entry(name, **changes):
 def test_a_record_lists_the_last_revision_of_each_machine(server, monkeypatch):
     names = ("dev_fan.zip", "dev_fan_r2.zip", "dev_data_ToyCar.zip", "readme.txt")
     add_record(server, monkeypatch, [entry(name) for name in names])
-    archives = list_record(2023, "dev")
+    archives = list_record(2023, "dev", Path())
     assert [each.name for each in archives] == ["dev_fan_r2.zip", "dev_data_ToyCar.zip"]
     assert archives[0].url.startswith(server.url)  # the mirror, not Zenodo itself
 
@@ -138,10 +113,9 @@ def test_a_record_lists_the_last_revision_of_each_machine(server, monkeypatch):
         [entry("readme.txt")],
         [entry("dev_fan.zip", checksum="sha1:x")],
         [{"key": "dev_fan.zip"}],
-        [entry("dev_fan.zip", links={"self": "ftp://x"})],
     ],
 )
 def test_a_record_that_cannot_be_used(server, monkeypatch, files):
     add_record(server, monkeypatch, files)
-    with pytest.raises((DownloadError, InputError)):
-        list_record(2023, "dev")
+    with pytest.raises(DownloadError):
+        list_record(2023, "dev", Path())

@@ -217,20 +217,3 @@ def test_a_recording_that_cannot_be_read_is_named(folder, tmp_path):
 def test_a_plan_that_makes_no_sense_is_refused(options, match):
     with pytest.raises(InputError, match=match):
         Plan(**options)
-
-
-@pytest.mark.parametrize("channel", [0, 1, "mix", "lsq"])
-def test_a_recording_is_decoded_once(tmp_path, monkeypatch, channel):
-    rng = np.random.default_rng(0)
-    soundfile.write(tmp_path / "a.wav", rng.normal(0, 0.1, (16000, 2)), 16000)
-    decoded = []
-    read = soundfile.SoundFile.read
-
-    def counting_read(sound, *arguments, **options):
-        decoded.append(read(sound, *arguments, **options))
-        return decoded[-1]
-
-    monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
-    chosen = ClipTable(tmp_path, (Clip("a.wav", "fan", domain="old"),))
-    inject_recordings(chosen, load("logmel"), Plan(("tones",), (-6.0,)), channel=channel)
-    assert sum(map(len, decoded)) == 16000
