@@ -48,7 +48,7 @@ def read_manifest(
     frame = read_texts(path)
     oddities += [
         f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
-        for name in frame.attrs["ignored"]
+        for name in filter(None, frame.attrs["ignored"])
     ]
     root = _root_of(path, frame["path"][0])
     given = {name: frame[name].tolist() for name in frame}
@@ -138,7 +138,8 @@ def _read_csv(path: Location, is_used: Callable[[str], bool]) -> Any:
             text = path.read_bytes().decode("utf-8-sig")
         first = text.partition("\n")[0]
         delimiter = max(",;\t", key=first.count)  # spreadsheets of half of Europe separate with ;
-        lines = [*filter(None, csv.reader(StringIO(text, newline=""), delimiter=delimiter))]
+        rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
+        lines = [row for row in rows if any(map(str.strip, row))]  # spreadsheets leave empty rows
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8 text. Save it as CSV UTF-8.") from None
     except csv.Error as error:
