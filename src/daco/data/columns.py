@@ -18,7 +18,6 @@ from daco.text import printable
 from daco.validation import is_missing, is_utf8
 
 _DEFAULTS = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
-_UTF8 = "text that can be written as UTF-8"
 
 
 def parse_json(text: str) -> Any:
@@ -89,34 +88,32 @@ def as_column(
     column = np.empty(n_clips, dtype=object)
     checked: dict[Any, Any] = {}  # most columns repeat a few words or numbers
     for row, value in enumerate(values):
-        if type(value) in (str, int) and value in checked:
-            column[row] = checked[value]
-            continue
         plain = value.item() if isinstance(value, np.generic) else value
+        is_plain = type(plain) in (str, int) and name != "attributes"  # a mapping is never shared
+        if is_plain and plain in checked:
+            column[row] = checked[plain]
+            continue
         try:
-            if name == "attributes" and (is_missing(plain) or plain in ("", "{}")):
-                column[row] = {}
-            elif name not in _OPTIONAL or not (is_missing(plain) or plain == ""):
-                column[row] = read_value(kind or name, plain)
+            column[row] = _read_value(kind or name, plain)
         except ValueError as expected:
             shown = printable(plain) if isinstance(plain, str) else plain
             raise InputError(
                 f"row {row + first}, column {name!r}: must be {expected}. Got {shown!r} instead."
             ) from None
-        if type(plain) in (str, int) and name != "attributes":  # a mapping is never shared
+        if is_plain:
             checked[plain] = column[row]
     return column
 
 
-def read_value(name: str, value: Any) -> Any:
+def _read_value(name: str, value: Any) -> Any:
     """A value of a clip column, also from its text; a ValueError says what it should have been."""
+    if name in _OPTIONAL and (is_missing(value) or value == ""):
+        return {} if name == "attributes" else None
     if isinstance(value, str) and not is_utf8(value):
-        raise ValueError(_UTF8)
+        raise ValueError("text that can be written as UTF-8")
     read, expected = _READERS.get(name, (None, ""))
-    if read is None:
-        return value
-    result = read(value)
-    if result is None:
+    result = value if read is None else read(value)
+    if read is not None and result is None:
         raise ValueError(expected)
     return result
 
@@ -150,7 +147,7 @@ def _attributes(value: Any) -> dict[str, str] | None:
     return attributes if all(is_utf8(key + item) for key, item in attributes.items()) else None
 
 
-_OPTIONAL = ("domain", "year", "label", "session")
+_OPTIONAL = ("domain", "year", "label", "session", "attributes")
 _LABELS = {"normal": 0, "anomaly": 1, "0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("path", "machine", "section", "domain"), (_text, "text")),

@@ -101,36 +101,11 @@ class ClipName:
     tail: str = ""
 
 
-@dataclass(frozen=True)
-class FolderMeaning:
-    """What the folders above a clip say about it."""
-
-    machine: str
-    folder: Location
-    split: str | None
-    year: int | None
-    renamed: bool
-
-
 def machine_sections(year: int) -> dict[str, set[tuple[str, str]]]:
-    """List the machines of a year with their sections, or ids, in both sets.
+    """List the pairs of machine and section, or id, under ``"dev"`` and ``"eval"``.
 
-    Parameters
-    ----------
-    year : int
-        2020 to 2026.
-
-    Returns
-    -------
-    dict
-        Pairs of machine and section, under ``"dev"`` and ``"eval"``.
-
-    Examples
-    --------
     >>> sorted(machine_sections(2020)["eval"])[:4]
     [('ToyCar', '05'), ('ToyCar', '06'), ('ToyCar', '07'), ('ToyConveyor', '04')]
-    >>> ("fan", "00") in machine_sections(2023)["dev"]
-    True
     """
     return {
         part: {(machine, each) for machine, sections in known.items() for each in sections}
@@ -202,42 +177,46 @@ def year_of_folders(parts: Sequence[str]) -> int | None:
 
 
 class Placed(NamedTuple):
-    """A clip by its path, what its name and folders say, and the year of all of it."""
+    """A clip by its path: what its name says, and what the folders above it say."""
 
     path: str
     name: ClipName | None
-    where: FolderMeaning
+    machine: str
+    folder: Location
+    """Of the machine."""
+    split: str | None
     year: int | None
+    """Of the folders, or of the form of the name and of those beside it."""
+    named_year: int | None
+    renamed: bool
 
-    def clip(self, name: ClipName) -> Clip:
-        """The clip, with this name."""
+    def clip(self, name: ClipName, year: int | None = None) -> Clip:
+        """The clip, with this name and year."""
         attributes = parse_attributes(name.tail)
         if name.kind:
             attributes = {"supplemental": name.kind, **attributes}
         # From 2021 on only test names lack the word.
-        split = name.split or self.where.split or "test"
-        place = self.path, self.where.machine, self.year
+        split = name.split or self.split or "test"
+        place = self.path, self.machine, year or self.year
         return Clip(*place, name.section, name.domain, split, name.label, attributes)
 
 
 def placed_clips(root: Location, paths: Iterable[str]) -> list[Placed] | None:
-    """What names and folders say of each clip; None where no clip has a DCASE name.
-
-    The year is that of the folders, or of the form of the name and of those beside it.
-    """
+    """What names and folders say of each clip; None where no clip has a DCASE name."""
     names = {path: parse_name(path) for path in paths}
     if not any(names.values()):
         return None
-    place = cache(lambda folder: folder_meaning(root, folder))
+    place = cache(lambda folder: _folder_meaning(root, folder))
     places = {path: place(path.rpartition("/")[0]) for path in names}
     of_2020 = {path for path, name in names.items() if name and name.domain == ONE_DOMAIN}
-    undated = [path for path, where in places.items() if where.year is None]
+    undated = [path for path, (*_, year, _) in places.items() if year is None]
     later = [path for path in undated if names[path] and path not in of_2020]
     form = year_of_names(later or undated)
-    return [
-        Placed(path, name, places[path], places[path].year or (2020 if path in of_2020 else form))
-        for path, name in names.items()
-    ]
+    placed = []
+    for path, (machine, folder, split, named, renamed) in places.items():
+        year = named or (2020 if path in of_2020 else form)
+        placed.append(Placed(path, names[path], machine, folder, split, year, named, renamed))
+    return placed
 
 
 def clips_by_name(
@@ -274,19 +253,16 @@ def require_normal_names(paths: Sequence[str]) -> list[str]:
     The columns of a table or manifest count, but an anomaly among the normals would hide all
     anomalies like it.
     """
-    named = (path for path in paths if "section_" in path or "_id_" in path)
-    parsed = {path: parse_name(path.replace("\\", "/")) for path in named}
-    if faulty := [path for path, name in parsed.items() if name and name.label == 1]:
+    named = [path for path in paths if "section_" in path or "_id_" in path]
+    parsed = [(path, parse_name(path.replace("\\", "/"))) for path in named]
+    if faulty := [path for path, name in parsed if name and name.label == 1]:
         raise DataError(
             f"{quantity(faulty, 'clip')} with the name of an anomaly would be used as normal: "
             f"{name_list(faulty)}. Correct the columns 'split' and 'label', or rename the clips."
         )
-    if tests := [path for path, name in parsed.items() if name and name.split == "test"]:
-        return [
-            f"{quantity(tests, 'clip')} with the name of a test clip used as normal: "
-            f"{name_list(tests, 3)}."
-        ]
-    return []
+    tests = [path for path, name in parsed if name and name.split == "test"]
+    what = f"{quantity(tests, 'clip')} with the name of a test clip used as normal"
+    return [f"{what}: {name_list(tests, 3)}."] if tests else []
 
 
 def parse_attributes(tail: str) -> dict[str, str]:
@@ -325,11 +301,12 @@ def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return numbered
 
 
-def folder_meaning(root: Location, folder: str) -> FolderMeaning:
-    """Split and machine of the nearest folders, the year of any above."""
+def _folder_meaning(
+    root: Location, folder: str
+) -> tuple[str, Location, str | None, int | None, bool]:
+    """Machine, its folder and split by the nearest folders; the year of any; whether renamed."""
     parts = [*root.parts, *PurePosixPath(folder).parts]
-    year = year_of_folders(parts)
-    split = machine = None
+    split = None
     last = len(parts) - 1
     if last > 1 and parts[last] in ("source", "target"):  # the names of clips say it, too
         last -= 1
@@ -346,8 +323,8 @@ def folder_meaning(root: Location, folder: str) -> FolderMeaning:
     for _ in range(len(parts) - 1 - machine):
         of_machine = of_machine.parent
     renamed = "test_rename" in parts[len(root.parts) :] or split == "test_rename"
-    name, split = _machine_name(parts[machine]), _SPLIT_FOLDERS[split] if split else None
-    return FolderMeaning(name, of_machine, split, year, renamed)
+    name = _machine_name(parts[machine])
+    return name, of_machine, _SPLIT_FOLDERS.get(split or ""), year_of_folders(parts), renamed
 
 
 def _holds_machines(folder: str) -> bool:

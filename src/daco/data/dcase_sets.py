@@ -40,7 +40,7 @@ def read_tree(
     placed = placed_clips(root, paths)
     if placed is None:
         return None
-    years = {each.where.year for each in placed} - {None}
+    years = {each.named_year for each in placed} - {None}
     if year is not None and years - {year}:
         if len(years) > 1:
             raise DataError(
@@ -52,7 +52,7 @@ def read_tree(
         )
     clips, unparsed, moved = [], [], []
     for each in _without_copies(placed, renamed, oddities):
-        name, split = each.name, each.where.split
+        name, split = each.name, each.split
         if name is None and split == "supplemental":
             name = ClipName("00", "", split=split, kind="unknown")
         elif name is None:
@@ -62,7 +62,7 @@ def read_tree(
             name = ClipName("00", "")
         elif name.split and split and name.split != split:
             moved.append(each.path)
-        clips.append(each._replace(year=year or each.year).clip(name))
+        clips.append(each.clip(name, year))
     if unparsed:
         oddities.append(
             f"{quantity(unparsed, 'name')} not of DCASE's form, kept without a label in test "
@@ -78,7 +78,7 @@ def read_tree(
         known = MACHINES.get(of_year or 0)
         if known and machine not in known["dev"] + known["eval"]:
             oddities.append(f"{machine} is not a machine of DCASE {of_year}.")
-    folder_of = {each.path: each.where.folder for each in placed}
+    folder_of = {each.path: each.folder for each in placed}
     attributes: dict[str, dict[str, str]] = {}
     for key, members in groups.items():
         folders = dict.fromkeys(folder_of[clip.path] for clip in members)
@@ -90,11 +90,10 @@ def _without_copies(placed: Sequence[Placed], renamed: bool, oddities: list[str]
     """All but the baseline's labelled copies, or but the anonymous clips they were made from."""
     copies, originals = defaultdict(list), defaultdict(list)
     for each in placed:
-        where = each.where
-        if where.split == "test" and where.renamed:
-            copies[where.year, where.machine].append(each.path)
-        elif where.split == "test" and each.name and each.name.label is None:
-            originals[where.year, where.machine].append(each.path)
+        if each.split == "test" and each.renamed:
+            copies[each.named_year, each.machine].append(each.path)
+        elif each.split == "test" and each.name and each.name.label is None:
+            originals[each.named_year, each.machine].append(each.path)
     dropped = originals if renamed else copies
     left_out = {path for key in copies if key in originals for path in dropped[key]}
     if left_out:

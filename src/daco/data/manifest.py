@@ -48,7 +48,7 @@ def read_manifest(
     frame = read_texts(path)
     oddities += [
         f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
-        for name in frame.attrs["ignored"]
+        for name in filter(None, frame.attrs["ignored"])
     ]
     root = _root_of(path, frame["path"][0])
     given = {name: frame[name].tolist() for name in frame}
@@ -93,16 +93,7 @@ def read_manifest(
 def read_texts(path: Location, is_used: Callable[[str], bool] = COLUMNS.__contains__) -> Any:
     """Read the used columns of a CSV or Parquet file as text, None where a cell is empty.
 
-    Parameters
-    ----------
-    path : path
-    is_used : callable
-        Tells whether a column of that name is used. There must be a column ``path``.
-
-    Returns
-    -------
-    DataFrame of object
-        ``attrs["ignored"]`` has the names of the other columns.
+    There must be a column ``path``. ``attrs["ignored"]`` has the names of the other columns.
     """
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
@@ -121,16 +112,14 @@ def read_texts(path: Location, is_used: Callable[[str], bool] = COLUMNS.__contai
         raise DataError(f"{path} has the column {repeated[0]!r} more than once.")
     if frame.empty:
         raise DataError(f"{path} has a header but no rows.")
-    used = frame.loc[:, [is_used(name) for name in names]]
-    used = used.apply(lambda column: column.str.strip())
-    used = used.mask(used.isna() | used.apply(lambda column: column.str.lower().isin(_NOTHING)))
+    used = frame[[name for name in names if is_used(name)]].apply(lambda cells: cells.str.strip())
+    used = used.mask(used.apply(lambda cells: cells.isna() | cells.str.lower().isin(_NOTHING)))
+    if "section" in used:  # a spreadsheet makes a number of "00"
+        used["section"] = used["section"].str.removesuffix(".0").str.zfill(2)
     used = used.astype(object).where(used.notna(), None)
     if used["path"].isna().any():
         row = int(used["path"].isna().argmax()) + 1
         raise DataError(f"row {row}, column 'path': empty. Name the recording.", path=path)
-    if "section" in used:  # a spreadsheet makes a number of "00"
-        used["section"] = used["section"].str.removesuffix(".0").str.zfill(2)
-        used["section"] = used["section"].where(used["section"].notna(), None)
     used.attrs["ignored"] = [name for name in names if not is_used(name)]
     return used
 
@@ -149,7 +138,8 @@ def _read_csv(path: Location, is_used: Callable[[str], bool]) -> Any:
             text = path.read_bytes().decode("utf-8-sig")
         first = text.partition("\n")[0]
         delimiter = max(",;\t", key=first.count)  # spreadsheets of half of Europe separate with ;
-        lines = [*filter(None, csv.reader(StringIO(text, newline=""), delimiter=delimiter))]
+        rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
+        lines = [row for row in rows if any(map(str.strip, row))]  # spreadsheets leave empty rows
     except UnicodeDecodeError:
         raise DataError(f"{path} is not UTF-8 text. Save it as CSV UTF-8.") from None
     except csv.Error as error:

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared_data import shared
 
-from daco.data.clips import COLUMNS, Clip, ClipTable, stem_of
+from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.manifest import write_manifest
 from daco.data.sources import read_clips
 from daco.errors import DataError, InputError
-from daco.text import name_list
 
 
 def make(root, *paths, content=b"x"):
@@ -71,14 +70,6 @@ def test_a_table_is_columns_rows_and_paths(tmp_path):
         table.select(machines="fan")
 
 
-def test_names_are_shortened_and_safe_to_print():
-    assert name_list(["a", "b"]) == "a, b"
-    assert name_list(map(str, range(1007)), limit=2) == "0, 1 and 1,005 more"
-    assert "\x1b" not in name_list(["\x1b[31mred"])
-    assert stem_of("a.b/c.0.03.WAV") == "c.0.03"
-    assert stem_of("c.0.03") == "c.0.03"
-
-
 # ---------------------------------------------------------------------------------- manifests
 
 
@@ -119,10 +110,11 @@ def test_every_column_of_a_manifest_is_understood(tmp_path):
 
 
 @pytest.mark.parametrize("separator", [";", "\t"])
-def test_other_separators_and_a_spreadsheets_line_ends_are_understood(tmp_path, separator):
+def test_separators_line_ends_and_empty_rows_of_spreadsheets_are_understood(tmp_path, separator):
     make(tmp_path, "a.wav")
-    text = "path;label\r\na.wav;0\r\n\r\n".replace(";", separator)
-    assert read_clips(manifest(tmp_path, text)).clips[0].label == 0
+    text = "path;label;\r\na.wav;0;\r\n;;\r\n\r\n".replace(";", separator)
+    (clip,) = read_clips(manifest(tmp_path, text))
+    assert clip.label == 0
 
 
 def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path):

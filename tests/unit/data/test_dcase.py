@@ -27,6 +27,10 @@ section_00_machine_0001_.wav | 00 0001 None supplemental None machine
 section_00_machine_source_0000_noAttribute.wav | 00 0000 source supplemental None machine noAttribute
 section_00_noise_supplemental_normal_0000.wav | 00 0000 None supplemental None noise
 section_00_supplemental_0000.wav | 00 0000 None supplemental None unknown
+normal_id_01_00000349.wav | 01 00000349 all None 0
+anomaly_id_04_00000264.wav | 04 00000264 all None 1
+id_05_00000514.wav | 05 00000514 all test
+section_03_source_test_0199.wav | 03 0199 source test
 """  # noqa: E501
 
 
@@ -40,11 +44,9 @@ def test_names_of_every_year(line):
 @pytest.mark.parametrize(
     "name",
     [
-        "a.wav",
-        "section_00.wav",
-        "section_00_test_0000.wav",
-        "xsection_00_0000.wav",
-        "section_00_0.0",
+        *("a.wav", "section_00.wav", "section_00_test_0000.wav", "xsection_00_0000.wav"),
+        *("section_00_0.0", "id_5_00000514.wav", "id_05_0514.wav"),
+        "section_03_source_train_0199.wav",
     ],
 )
 def test_other_names_are_no_dcase_names(name):
@@ -121,7 +123,7 @@ def test_attributes_of_names_are_split_where_that_is_certain(tail, attributes):
 # ----------------------------------------------------------------------------------- layouts
 
 
-@pytest.mark.parametrize("year", [2023, 2024, 2025, 2026])
+@pytest.mark.parametrize("year", [2023, 2026])
 @pytest.mark.parametrize(
     "layout", ["dcase{}t2/dev_data/raw", "dcase{}t2/dev/raw", "dcase{}_t2/development", "DCASE-{}"]
 )

@@ -13,33 +13,13 @@ from early_years import (
 
 from daco.data.dcase import (
     MACHINES,
-    ClipName,
     machine_sections,
-    parse_name,
     require_normal_names,
 )
 from daco.data.sources import read_clips
 from daco.errors import DataError
 
 YEARS = (2020, 2021, 2022)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("normal_id_01_00000349.wav", ClipName("01", "00000349", "all", None, 0)),
-        ("anomaly_id_04_00000264.wav", ClipName("04", "00000264", "all", None, 1)),
-        ("id_05_00000514.wav", ClipName("05", "00000514", "all", "test")),
-        ("section_03_source_test_0199.wav", ClipName("03", "0199", "source", "test")),
-        ("section_05_target_test_0000.wav", ClipName("05", "0000", "target", "test")),
-        ("section_04_0012.wav", ClipName("04", "0012", None, "test")),
-        ("id_5_00000514.wav", None),
-        ("id_05_0514.wav", None),
-        ("section_03_source_train_0199.wav", None),
-    ],
-)
-def test_names(name, expected):
-    assert parse_name(name) == expected
 
 
 def test_the_machines_and_sections_of_each_year():
@@ -79,13 +59,6 @@ def test_every_clip_of_a_set_is_what_its_name_and_folder_say(tmp_path, year, par
     assert alone.machines == ("fan",)
 
 
-@pytest.mark.parametrize(("year", "known"), [(2020, 2020), (2021, 2021), (2022, None)])
-def test_names_and_folders_of_2020_and_2021_say_the_year(tmp_path, year, known):
-    make_set(tmp_path, year, "dev", machines=["fan"])
-    assert {clip.year for clip in read_clips(tmp_path)} == {known}
-    assert {clip.year for clip in read_clips(tmp_path, year=2022)} == {2022}
-
-
 def test_years_whose_folders_do_not_say_them_stay_apart(tmp_path):
     for year in (2020, 2022):
         make_set(tmp_path / str(year), year, "dev", machines=["fan"])
@@ -97,8 +70,10 @@ def test_years_whose_folders_do_not_say_them_stay_apart(tmp_path):
 
 
 @pytest.mark.parametrize(("year", "known"), [(2020, 2020), (2021, 2021), (2022, None)])
-def test_a_list_of_paths_says_the_year_as_folders_do(tmp_path, year, known):
+def test_names_say_the_year_in_folders_and_lists(tmp_path, year, known):
     make_set(tmp_path, year, "dev", machines=["fan"])
+    assert {clip.year for clip in read_clips(tmp_path)} == {known}
+    assert {clip.year for clip in read_clips(tmp_path, year=2022)} == {2022}
     rows = ["path", *(clip.path for clip in read_clips(tmp_path))]
     (tmp_path / "clips.csv").write_text("\n".join(rows))
     assert {clip.year for clip in read_clips(tmp_path / "clips.csv")} == {known}
