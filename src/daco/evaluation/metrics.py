@@ -35,10 +35,9 @@ class GridMetrics(NamedTuple):
 class YearRule(NamedTuple):
     """How the challenge of a year measures a section, and how it averages over machines.
 
-    ``of_domain`` are the metrics of each domain, ``of_all`` those of all clips. A domain that has
-    a pAUC is measured on its own clips, else against the anomalies of all domains. The ``harmonic``
-    mean is over all values, the ``arithmetic`` one over the sections of a machine, then over
-    machines. ``files`` are the names of score and decision files.
+    ``of_domain`` are the metrics of each domain, ``of_all`` those of all clips, ``files`` the names
+    of score and decision files. The ``harmonic`` mean is over all values, the ``arithmetic`` one
+    over the sections of a machine, then over machines.
     """
 
     of_domain: tuple[str, ...]
@@ -95,7 +94,6 @@ def machine_metrics(
     Parameters
     ----------
     scores, labels, domains : n values
-        One of each per clip; label 1 is an anomaly.
     quantities : sequence of str, optional
         The metrics of another year, see :func:`quantities_of`.
 
@@ -106,7 +104,6 @@ def machine_metrics(
 
     Examples
     --------
-    >>> from daco.evaluation.metrics import machine_metrics
     >>> domains = ["source", "target", "target", "source"]
     >>> machine_metrics([0.1, 0.6, 0.4, 0.9], [0, 0, 1, 1], domains)
     {'auc_source': 1.0, 'auc_target': 0.5, 'pauc': 0.7368421052631579}
@@ -183,7 +180,6 @@ def official_score(
 
     Examples
     --------
-    >>> from daco.evaluation.metrics import official_score
     >>> fan = {"auc_source": 0.8, "auc_target": 0.4, "pauc": 0.5}
     >>> round(official_score({"fan": fan}), 4), round(official_score({"fan": fan}, 2020), 4)
     (0.5217, 0.5667)

@@ -2,8 +2,7 @@
 
 ``anomaly_score_<machine>_section_<n>_test.csv`` has scores, ``decision_result_...`` a 1 for an
 anomalous clip and a 0 for any other. Files of 2020 end in ``_id_<n>.csv``; 2021 has one file for
-each domain. ``..._train.csv`` has scores of held-out normals. The longer names of the baseline are
-read, too. Errors name the file and the line.
+each domain. ``..._train.csv`` has scores of held-out normals. The baseline's names are read, too.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from daco.errors import DataError, InputError
 from daco.evaluation.metrics import RULES
 from daco.files.atomic import atomic_write, write_error
 from daco.text import name_list, quantity
-from daco.validation import Bools, Float64s
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,26 +105,24 @@ def write_scores(
     >>> print(path.name, path.read_text(), sep=": ", end="")
     anomaly_score_fan_section_00_test.csv: section_00_0000.wav,0.1
     """
-    values = np.asarray(scores, dtype=np.float64)
-    return _write(folder, (machine, section, SCORES), names, values, np.isfinite(values))
+    return _write(folder, (machine, section, SCORES), names, scores)
 
 
 def write_decisions(
     folder: Path, machine: str, section: str, names: Sequence[str], decisions: ArrayLike
 ) -> Path:
     """Write a decision file as `write_scores` does; 1 or True is an anomalous clip."""
-    values = np.asarray(decisions, dtype=np.float64)
-    return _write(folder, (machine, section, DECISIONS), names, values, np.isin(values, [0, 1]))
+    return _write(folder, (machine, section, DECISIONS), names, decisions)
 
 
-def _write(
-    folder: Path, key: tuple[str, str, str], names: Sequence[str], values: Float64s, valid: Bools
-) -> Path:
+def _write(folder: Path, key: tuple[str, str, str], names: Sequence[str], given: ArrayLike) -> Path:
     machine, _, kind = key
+    values = np.asarray(given, dtype=np.float64)
     if values.shape != (len(names),) or not len(names):
         raise InputError(
             f"Machine {machine!r} has {quantity(names, 'clip')} and values of shape {values.shape}."
         )
+    valid = np.isfinite(values) if kind == SCORES else np.isin(values, [0, 1])
     if not valid.all():
         at = int(np.argmin(valid))
         wanted = "a finite score" if kind == SCORES else "a decision, 1 (anomalous) or 0 (normal)"

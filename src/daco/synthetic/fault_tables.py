@@ -75,22 +75,23 @@ def faults_of(
     wanted: dict[str, Any] = {"machine": machine, "section": section}
     wanted |= {} if year is None else {"year": [year, None]}
     found = [own for own in (table.select(**wanted) for table in tables) if len(own)]
+    if not found:
+        return None
     if len(found) > 1:
         raise InputError(f"{machine}: two tables have its faults. Give them once.")
-    for table in found:
-        is_there = set((readout or "").split("+")) <= set(table.readouts)
-        if not is_there and "backbone" not in table.metadata:
-            readout = None
-        made = injected(table, names, domains, X=X, readout=readout)
-        own = [(rename or {}).get(domain, domain) for domain in made.domains.tolist()]
-        made = replace(made, domains=np.where(made.rows < 0, own, made.domains))
-        if not set(made.domains.tolist()) <= set(map(str, domains)):
-            raise InputError(
-                f"{machine}: some faults are of a domain that the normals do not have. Inject "
-                "faults into the study's own normals."
-            )
-        return made
-    return None
+    (table,) = found
+    is_there = set((readout or "").split("+")) <= set(table.readouts)
+    if not is_there and "backbone" not in table.metadata:
+        readout = None
+    made = injected(table, names, domains, X=X, readout=readout)
+    own = [(rename or {}).get(domain, domain) for domain in made.domains.tolist()]
+    made = replace(made, domains=np.where(made.rows < 0, own, made.domains))
+    if not set(made.domains.tolist()) <= set(map(str, domains)):
+        raise InputError(
+            f"{machine}: some faults are of a domain that the normals do not have. Inject faults "
+            "into the study's own normals."
+        )
+    return made
 
 
 def injected(

@@ -41,7 +41,7 @@ FAR_DB = -20.0
 HALL_DB = -30.0
 """Level of a machine that is off, relative to the recording."""
 
-LOUDEST_DB = 60.0
+_LOUDEST_DB = 60.0
 
 
 def inject(
@@ -91,12 +91,9 @@ def fault_changes(
     rng: np.random.Generator,
 ) -> Iterator[Float32s]:
     """The signals that `inject` adds, of the shape of `wave`: the same fault at each level."""
-    if kind not in ALL_KINDS:
-        raise InputError(f"A fault is one of {', '.join(ALL_KINDS)}. Got {kind!r} instead.")
+    require_faults([kind], levels_db)
     if not sample_rate > 0:
         raise InputError(f"The sample rate must be a number above 0. Got {sample_rate!r}.")
-    if not all(-np.inf < level_db <= LOUDEST_DB for level_db in levels_db):
-        raise InputError(f"A fault's level must be decibels below 60. Got {list(levels_db)}.")
     clean = _checked_wave(wave)
     gains = np.full((len(np.atleast_2d(clean)), 1), 10 ** (FAR_DB / 20))
     gains[0] = 1
@@ -115,6 +112,15 @@ def fault_changes(
             own = np.random.default_rng(seed)
             change = _BY_LEVEL[kind](near, int(sample_rate), level_db, own)
         yield (gains * change).astype(np.float32).reshape(clean.shape)
+
+
+def require_faults(kinds: Sequence[str], levels_db: Sequence[float]) -> None:
+    """Raise an `InputError` for kinds that do not exist or repeat, and for impossible levels."""
+    if not set(kinds) <= set(ALL_KINDS) or not 0 < len(kinds) == len(set(kinds)):
+        given = ", ".join(map(str, kinds)) or "none"
+        raise InputError(f"A fault is one of {', '.join(ALL_KINDS)}, each once. Got {given}.")
+    if not levels_db or not all(-np.inf < level <= _LOUDEST_DB for level in levels_db):
+        raise InputError(f"A fault's level must be decibels below 60. Got {list(levels_db)}.")
 
 
 def _checked_wave(wave: ArrayLike) -> Float32s:

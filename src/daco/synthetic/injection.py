@@ -22,9 +22,9 @@ from daco.data.clips import ClipTable
 from daco.data.table import EmbeddingTable
 from daco.embedding.frontend import decoder_of, embed_equal
 from daco.embedding.provenance import check_readouts, origin_of
-from daco.errors import DataError, InputError
+from daco.errors import DataError
 from daco.files.remote import Location
-from daco.synthetic.faults import ALL_KINDS, FAR_DB, KINDS, LEVELS, LOUDEST_DB, fault_changes
+from daco.synthetic.faults import ALL_KINDS, FAR_DB, KINDS, LEVELS, fault_changes, require_faults
 from daco.validation import Float32s, require_whole
 
 Progress = Callable[[int, int], None]
@@ -43,13 +43,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(sorted({float(each) for each in self.levels})))
-        if not set(self.kinds) <= set(ALL_KINDS) or not 0 < len(self.kinds) == len(set(self.kinds)):
-            raise InputError(
-                f"Faults must be some of {', '.join(ALL_KINDS)}, each once. Got "
-                f"{', '.join(map(str, self.kinds)) or 'none'} instead."
-            )
-        if not self.levels or not all(-np.inf < each <= LOUDEST_DB for each in self.levels):
-            raise InputError(f"Levels must be decibels below 60. Got {list(self.levels)!r}.")
+        require_faults(self.kinds, self.levels)
         require_whole(self.seed, "The seed", least=0)
 
 

@@ -71,7 +71,8 @@ def test_one_domain_has_scores_metrics_and_decisions_but_no_criterion(run):
     assert run.metrics(["sel-maha", "gmm2"])["auc"].notna().all()
 
 
-def test_one_domain_takes_the_fixed_default_and_says_so(run, tmp_path):
+def test_one_domain_takes_the_fixed_default_and_says_so(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("daco.experiments.report.svg_bytes", lambda *args, **options: b"")
     assert run.run["choice"]["config"] == "conf-soft-m0-k1"
     assert "no candidate has a criterion" in run.run["choice"]["reason"]
     assert any("one domain: there is no balance" in note for note in run.run["notes"])
