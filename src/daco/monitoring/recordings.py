@@ -32,14 +32,8 @@ _HEADER = 64
 class Recordings:
     """Recordings kept in a folder, up to a number of bytes; the oldest are removed first.
 
-    Parameters
-    ----------
-    folder : Path
-    most_bytes : int
-    protected : callable
-        Returns the SHA-256 of recordings that stay: the evidence of alarms that are not finished.
-    reserve : int
-        Bytes of the disk to leave free.
+    `protected` returns the SHA-256 of those that stay: the evidence of alarms that are not
+    finished. `reserve` are bytes of the disk to leave free.
     """
 
     def __init__(

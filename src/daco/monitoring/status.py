@@ -53,7 +53,7 @@ def machine_status(plant: Plant) -> list[MachineStatus]:
                 state=_state(known, kinds),
                 oddness=last.oddness if last is not None and is_judged else None,
                 last_at=None if last is None else last.received_at,
-                age=None if last is None else (now - last.received_at).total_seconds(),
+                age=None if last is None else max(0.0, (now - last.received_at).total_seconds()),
                 open_alarms=len(kinds),
                 expected=None if expected is None else expected.total_seconds(),
                 out_of_service=known.out_of_service_since is not None,
