@@ -66,7 +66,6 @@ class PlantConfig(BaseSettings):
     notify: NotifyConfig = Field(default_factory=NotifyConfig)
     machine: dict[str, MachineConfig] = {}
     _origins: dict[str, str] = {}
-    _file: Path | None = None
 
     @classmethod
     def settings_customise_sources(cls, *_: Any, **sources: Any) -> Any:
@@ -133,18 +132,12 @@ class PlantConfig(BaseSettings):
             raise InputError(mistakes, path=file) from None
         for name, layer in layers.items():
             config._origins.update({key: name for key, value in _values(layer) if value != {}})
-        config._file = file
         return config
 
     def keep_of(self, machine: str) -> timedelta:
         """Return how long the recordings of a machine are kept."""
         found = self.machine.get(machine)
         return self.service.keep if found is None or found.keep is None else found.keep
-
-    @property
-    def file(self) -> Path | None:
-        """The file that was read."""
-        return self._file
 
     def origins(self) -> list[Origin]:
         """Return every value in force with its origin; secrets are masked."""
