@@ -42,8 +42,11 @@ DRAWN = """async width => {
 def service(tmp_path_factory):
     root = tmp_path_factory.mktemp("plant")
     table = {"keep_audio": "all", "max_upload": "1 MB", "adapt": True}
-    with ServiceProcess(root, machine_tables(root), table) as started:
-        yield started
+    with receiving() as receiver:
+        notify = {"webhook": receiver.url}
+        with ServiceProcess(root, machine_tables(root), table, notify) as started:
+            started.receiver = receiver
+            yield started
 
 
 @pytest.fixture(scope="module")
@@ -291,23 +294,18 @@ def test_a_machine_rests_out_of_service_and_learns_when_it_is_declared_healthy(b
     assert [note["text"] for note in trend["notes"]] == ["bearing changed"]
 
 
-def test_refused_messages_are_shown_and_sent_again(browser, tmp_path):
-    with receiving() as receiver:
-        receiver.answer = lambda _: 410
-        machines, notify = {"press": {"alarm": "every"}}, {"webhook": receiver.url}
-        with (
-            ServiceProcess(tmp_path, machines, notify=notify) as service,
-            opened(browser, service, "messages") as page,
-        ):
-            service.score(faulty())
-            row = page.locator("[data-message]", has_text="press")
-            expect(row).to_contain_text("New alarm")
-            receiver.answer = lambda _: 204
-            page.get_by_role("button", name="Send a test message").click()
-            expect(page.locator("main")).to_contain_text("delivered")
-            row.get_by_role("button", name="Send again").click()
-            expect(row).to_have_count(0)
-            expect(page.locator("table")).to_contain_text("test message")
+def test_refused_messages_are_shown_and_sent_again(browser, service):
+    with opened(browser, service, "messages") as page:
+        service.receiver.answer = lambda _: 410
+        raise_alarm(service, "refused")
+        row = page.locator("[data-message]", has_text="refused")
+        expect(row).to_contain_text("New alarm")
+        service.receiver.answer = lambda _: 204
+        page.get_by_role("button", name="Send a test message").click()
+        expect(page.locator("main")).to_contain_text("delivered")
+        row.get_by_role("button", name="Send again").click()
+        expect(row).to_have_count(0)
+        expect(page.locator("table")).to_contain_text("test message")
 
 
 def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):

@@ -137,6 +137,7 @@ def test_uploads_are_judged_while_workers_die_and_models_change(service):
         version.save(path)
         wait_until(lambda sha256=version.sha256: judged_by(service) == sha256)
         wait_for_more(5)
+        wait_until(service.workers)
         os.kill(service.workers()[0], signal.SIGKILL)
         wait_for_more(5)
     load.stop()

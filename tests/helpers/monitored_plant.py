@@ -17,7 +17,7 @@ NAUGHTY = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 NAMES = (
     *("first", "press", "keyboard", "live", "long", "late", "sound", "drifting", "trial"),
     *("busy-line", "furnished", "unheard", "answered", "shelved", "resting", "states", "gone"),
-    *("adding", "chosen", "visited"),
+    *("adding", "chosen", "visited", "refused"),
 )
 MACHINES = {name: name.replace("-", " ") for name in NAMES} | {"naughty": NAUGHTY}
 

@@ -1,6 +1,5 @@
 """A detector in the field: new recordings are judged, stored and turned into alarms.
 
-Read `alarms` (the rule), `adaptation`, `feedback` and `drift` first, then `store` (the database),
-`arrivals` and `watch` (recordings in a folder), `notify` (webhooks), and `service` (scoring over
-HTTP, and the page).
+Read `alarms` (the rule) and `engine` (the one way of every recording) first, then `store` (the
+database), `sources`, `notify` (messages) and `service` (HTTP and the page).
 """

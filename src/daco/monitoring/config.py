@@ -66,7 +66,6 @@ class PlantConfig(BaseSettings):
     notify: NotifyConfig = Field(default_factory=NotifyConfig)
     machine: dict[str, MachineConfig] = {}
     _origins: dict[str, str] = {}
-    _file: Path | None = None
 
     @classmethod
     def settings_customise_sources(cls, *_: Any, **sources: Any) -> Any:
@@ -132,19 +131,13 @@ class PlantConfig(BaseSettings):
             mistakes = "\n".join(_mistake(each) for each in error.errors())
             raise InputError(mistakes, path=file) from None
         for name, layer in layers.items():
-            config._origins.update(dict.fromkeys(_leaves(layer), name))
-        config._file = file
+            config._origins.update({key: name for key, value in _values(layer) if value != {}})
         return config
 
     def keep_of(self, machine: str) -> timedelta:
         """Return how long the recordings of a machine are kept."""
         found = self.machine.get(machine)
         return self.service.keep if found is None or found.keep is None else found.keep
-
-    @property
-    def file(self) -> Path | None:
-        """The file that was read."""
-        return self._file
 
     def origins(self) -> list[Origin]:
         """Return every value in force with its origin; secrets are masked."""
@@ -233,32 +226,16 @@ def _merge(below: Tables, above: Tables) -> dict[str, Any]:
     return merged
 
 
-def _leaves(table: Tables, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of all values."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key
+def _values(table: Tables | BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys and values of a table and of those in it."""
+    for key, value in dict(table).items():
+        if isinstance(value, Mapping | BaseModel) and dict(value):
+            yield from _values(value, f"{prefix}{key}.")
+        elif key != "id":
+            yield prefix + key, value
 
 
 # --- what people see -----------------------------------------------------------------------------
-
-
-def _values(table: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted keys and values in force."""
-    for key in type(table).model_fields:
-        value = getattr(table, key)
-        entries = value if isinstance(value, dict) else {}
-        if isinstance(value, BaseModel):
-            yield from _values(value, f"{prefix}{key}.")
-        elif key != "id" and not entries:
-            yield prefix + key, value
-        for name, entry in entries.items():
-            if isinstance(entry, BaseModel):
-                yield from _values(entry, f"{prefix}{key}.{name}.")
-            else:
-                yield f"{prefix}{key}.{name}", entry
 
 
 def _shown(key: str, value: Any) -> str:

@@ -7,7 +7,7 @@ zero. Small p-values one after another add up to an alarm, even where none is an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -38,29 +38,18 @@ class Evidence:
     ...     evidence = advance(evidence, p)
     >>> print(f"{evidence.value:.2f} from {evidence.clips} clips")
     4.19 from 3 clips
-    >>> Evidence.from_dict(evidence.to_dict()) == evidence
-    True
     """
 
     value: float = 0.0
     clips: int = 0  #: since it was zero
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields."""
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Evidence:
-        """Make the evidence of these fields."""
-        return cls(float(fields["value"]), int(fields["clips"]))
-
-
-def advance(evidence: Evidence, p_value: float, allowance: float = ALLOWANCE) -> Evidence:
+def advance(evidence: Evidence, p_value: float) -> Evidence:
     """Return the evidence after one more clip. Start again with ``Evidence()`` after an alarm."""
     if not 0 <= p_value <= 1:
         raise InputError(f"A p-value is between 0 and 1. Got {p_value!r}.")
     quantile = -_NORMAL.inv_cdf(min(max(p_value, _SMALLEST), _LARGEST))
-    value = evidence.value + quantile - allowance
+    value = evidence.value + quantile - ALLOWANCE
     return Evidence(value, evidence.clips + 1) if value > 0 else Evidence()
 
 
@@ -90,9 +79,6 @@ def limit(
     reference_p_values: Sequence[float] | Float64s,
     clips_between_false_alarms: float,
     block: int | None = None,
-    *,
-    allowance: float = ALLOWANCE,
-    seed: int = 0,
 ) -> float:
     """Return the evidence at which to alarm, for a stated mean of clips between false alarms.
 
@@ -106,8 +92,6 @@ def limit(
     block : int, optional
         Clips that are drawn together, so that successive ones stay alike; 1 for independent ones.
         By default longer the more the references are correlated.
-    allowance : float
-    seed : int
 
     Notes
     -----
@@ -135,7 +119,7 @@ def limit(
             "The number of clips between false alarms must be at least 10. Got "
             f"{clips_between_false_alarms!r}."
         )
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     correlation = 0.0 if block == 1 else _correlation(steps)
     if block is None:
         block = min(count, round(6 * _memory(correlation)))
@@ -143,7 +127,7 @@ def limit(
     if block > 1:
         drawn.append(_drawn_processes(count, correlation, rng))
     times = _PATHS * _STEPS / clips_between_false_alarms
-    return max(_exceeded(_cycle_peaks(paths - allowance), times) for paths in drawn)
+    return max(_exceeded(_cycle_peaks(paths - ALLOWANCE), times) for paths in drawn)
 
 
 def _correlation(steps: Float64s) -> float:

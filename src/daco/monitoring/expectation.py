@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from daco.errors import InputError
+from daco.monitoring.evidence import ALLOWANCE
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _moments(survival: Float64s) -> tuple[float, float]:
     return float(mean), median
 
 
-def evidence_until_alarm(limit: float, rate: float, heard: float, allowance: float = 0.5) -> float:
+def evidence_until_alarm(limit: float, rate: float, heard: float) -> float:
     """Mean number of clips until a CUSUM of normal quantiles reaches its limit.
 
     A fault whose share `heard` of clips has a p-value of at most `rate` shifts the quantiles by a
@@ -148,7 +149,7 @@ def evidence_until_alarm(limit: float, rate: float, heard: float, allowance: flo
     """
     from scipy.stats import norm
 
-    drift = float(norm.isf(rate) - norm.isf(heard)) - allowance
+    drift = float(norm.isf(rate) - norm.isf(heard)) - ALLOWANCE
     reach = limit + 1.166
     if abs(drift) < 1e-6:
         return reach**2
@@ -238,12 +239,12 @@ def expect(
     )
 
 
-def expectation_of_model(model: MachineModel, rule: tuple[int, int] = (3, 5)) -> list[str]:
-    """What to expect of a model in plain words, with a recording every 10 minutes."""
+def expectation_of_model(model: MachineModel) -> list[str]:
+    """What to expect of a model and '3 of 5' in plain words, a recording every 10 minutes."""
     references = len(model.new_names) or None  # those of the bank do not say how sure the rate is
     a_day = 24 * 60 / EVERY_MINUTES
     false_alarms, delay = expect(
-        rule, model.false_alarm_rate, a_day, references=references
+        (3, 5), model.false_alarm_rate, a_day, references=references
     ).sentences
     if references is None:  # how many new recordings are beyond the limit is not known
         false_alarms = f"If the limit holds, e{false_alarms[1:]}"

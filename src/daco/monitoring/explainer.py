@@ -9,7 +9,9 @@ from typing import Any
 
 from daco.detector.verdict import Verdict
 from daco.monitoring import worker
+from daco.monitoring.healthy import HealthyProfile
 from daco.monitoring.judge import Judge
+from daco.monitoring.profiles import profile_of_folder
 from daco.monitoring.store import Recording
 from daco.monitoring.tables import MachineConfig
 
@@ -21,7 +23,7 @@ class Explainer:
 
     def __init__(self, machines: Mapping[str, MachineConfig], judge: Judge) -> None:
         self._machines, self._judge = machines, judge
-        self._profiles: dict[str, dict[str, Any]] = {}
+        self._profiles: dict[str, HealthyProfile] = {}
 
     def start(self) -> None:
         """Learn in the background; until then there are verdicts without findings."""
@@ -33,9 +35,7 @@ class Explainer:
             if machine.healthy is None:
                 continue
             try:
-                self._profiles[machine.id] = self._judge.load(
-                    worker.healthy_profile, machine.healthy
-                )
+                self._profiles[machine.id] = self._judge.load(profile_of_folder, machine.healthy)
             except Exception as error:
                 log.info("%s: what sounds different will not be said: %s", machine.id, error)
 

@@ -132,15 +132,7 @@ def findings(
             f"The healthy recordings have {healthy.sample_rate} Hz, this one {sample_rate} Hz. "
             f"Resample it to {healthy.sample_rate} Hz."
         )
-    sound = sound_features(waveform, sample_rate)
-    return compare(sound, len(waveform) / sample_rate, healthy, condition)
-
-
-def compare(
-    sound: SoundFeatures, seconds: float, healthy: HealthyProfile, condition: str | None = None
-) -> list[Finding]:
-    """Findings of a recording of known features and length."""
-    reference = healthy.reference(condition)
+    sound, reference = sound_features(waveform, sample_rate), healthy.reference(condition)
     near = reference.nearest(sound.levels, sound.tones)
     compared = _Comparison(sound, reference, near, reference.excess(sound, near), reference.limits)
     candidates = [
@@ -153,7 +145,7 @@ def compare(
     families = [each for each in candidates if each.kind == "harmonics"]
     candidates += _tones(compared, families)
     ranked = sorted(candidates, key=lambda each: -_importance(each, candidates))
-    return [_finding(each, seconds) for each in ranked[:MOST_FINDINGS]]
+    return [_finding(each, len(waveform) / sample_rate) for each in ranked[:MOST_FINDINGS]]
 
 
 def _finding(candidate: _Candidate, seconds: float) -> Finding:

@@ -55,14 +55,11 @@ _FEATURES = tuple(
 class HealthyProfile:
     """Features of a machine's healthy recordings, a row each (`SoundFeatures` says which).
 
-    Build it with `from_recordings`; `to_arrays` and `from_arrays` store it.
-
     Examples
     --------
     >>> waves = np.random.default_rng(0).normal(size=(8, 32000))
     >>> profile = HealthyProfile.from_recordings(waves, 16000)
-    >>> copy = HealthyProfile.from_arrays(profile.to_arrays())
-    >>> len(copy.conditions), copy.sample_rate, copy.levels.shape
+    >>> len(profile.conditions), profile.sample_rate, profile.levels.shape
     (8, 16000, (8, 21))
     """
 
@@ -100,24 +97,6 @@ class HealthyProfile:
             name: np.array([getattr(row, name) for row in rows], np.float32) for name in _FEATURES
         }
         return cls(int(sample_rate), np.array(names, np.str_), **arrays)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return plain arrays: half precision for decibels, text as UTF-8 with zeros between."""
-        arrays = {name: getattr(self, name) for name in _FEATURES}
-        arrays = {
-            name: value if name.endswith("_hz") else value.astype(np.float16)
-            for name, value in arrays.items()
-        }
-        text = "\0".join(self.conditions).encode()
-        rate = np.array([self.sample_rate], np.int32)
-        return {"sample_rate": rate, "conditions": np.frombuffer(text, np.uint8), **arrays}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> HealthyProfile:
-        """Make the profile of arrays that `to_arrays` returned."""
-        names = np.array(arrays["conditions"].tobytes().decode().split("\0"), np.str_)
-        features = {name: np.asarray(arrays[name], np.float32) for name in _FEATURES}
-        return cls(int(arrays["sample_rate"][0]), names, **features)
 
     def take(self, rows: Indices) -> HealthyProfile:
         """Return the profile of some recordings."""

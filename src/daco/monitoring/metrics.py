@@ -12,11 +12,19 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from daco.monitoring.engine import Plant
+from daco.monitoring.status import MachineStatus
 
 MOST_MACHINES = 2000
 """Machines with gauges of their own."""
 
 OTHER = "other"
+_GAUGES: dict[str, tuple[str, Callable[[MachineStatus], float | None]]] = {
+    "oddness": ("Oddness of the last recording.", lambda each: each.oddness),
+    "limit": ("Limit of the oddness.", lambda each: each.limit),
+    "last_recording_age_seconds": ("Seconds since the last recording.", lambda each: each.age),
+    "open_alarms": ("Alarms whose cause has not cleared.", lambda each: each.open_alarms),
+    "out_of_service": ("1 while the machine is out of service.", lambda each: each.out_of_service),
+}
 _METHODS = ("GET", "HEAD", "POST", "DELETE")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 10.0, 30.0)
 
@@ -33,26 +41,18 @@ class PlantCollector:
 
     def collect(self) -> Iterator[Metric]:
         """The gauges of all machines, and the messages that wait or were refused."""
-
-        def family(name: str, words: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"daco_machine_{name}", words, labels=["machine", *labels])
-
-        state = family("state", "1 for the state of the machine.", "state")
-        oddness = family("oddness", "Oddness of the last recording.")
-        limit = family("limit", "Limit of the oddness.")
-        age = family("last_recording_age_seconds", "Seconds since the last recording.")
-        alarms = family("open_alarms", "Alarms whose cause has not cleared.")
-        service = family("out_of_service", "1 while the machine is out of service.")
-        for each in self._plant.status()[:MOST_MACHINES]:
+        machines = self._plant.status()[:MOST_MACHINES]
+        words, labels = "1 for the state of the machine.", ["machine", "state"]
+        state = GaugeMetricFamily("daco_machine_state", words, labels=labels)
+        for each in machines:
             state.add_metric([each.id, each.state], 1)
-            limit.add_metric([each.id], each.limit)
-            alarms.add_metric([each.id], each.open_alarms)
-            service.add_metric([each.id], each.out_of_service)
-            if each.oddness is not None:
-                oddness.add_metric([each.id], each.oddness)
-            if each.age is not None:
-                age.add_metric([each.id], max(0.0, each.age))
-        yield from (state, oddness, limit, age, alarms, service)
+        yield state
+        for name, (words, value) in _GAUGES.items():
+            gauge = GaugeMetricFamily(f"daco_machine_{name}", words, labels=["machine"])
+            for each in machines:
+                if (number := value(each)) is not None:
+                    gauge.add_metric([each.id], number)
+            yield gauge
         for name, words in (("waiting", "that wait"), ("refused", "that were refused")):
             words = f"Messages {words}, by receiver."
             messages = GaugeMetricFamily(f"daco_messages_{name}", words, labels=["receiver"])

@@ -20,6 +20,7 @@ from pathlib import Path
 from daco.audio.formats import suffix_of_content
 from daco.errors import DataError
 from daco.files.atomic import TEMPORARY, atomic_write
+from daco.monitoring.times import changed_at
 
 RESERVE = 100 << 20
 """Bytes of a disk that kept recordings leave free."""
@@ -32,14 +33,8 @@ _HEADER = 64
 class Recordings:
     """Recordings kept in a folder, up to a number of bytes; the oldest are removed first.
 
-    Parameters
-    ----------
-    folder : Path
-    most_bytes : int
-    protected : callable
-        Returns the SHA-256 of recordings that stay: the evidence of alarms that are not finished.
-    reserve : int
-        Bytes of the disk to leave free.
+    `protected` returns the SHA-256 of those that stay: the evidence of alarms that are not
+    finished. `reserve` are bytes of the disk to leave free.
     """
 
     def __init__(
@@ -139,9 +134,9 @@ class Recordings:
             names = list(self._files)
         gone = set(names) - is_stored(names)
         for sha256 in gone:
-            path = self.find(sha256)
+            written_at = changed_at(self.find(sha256))
             # One whose clip is being stored by another process is young.
-            if path is None or _age(path) > _ABANDONED:
+            if written_at is None or time.time() - written_at.timestamp() > _ABANDONED:
                 self.remove(sha256)
         return len(gone)
 
@@ -154,10 +149,3 @@ class Recordings:
             return shutil.disk_usage(self.folder).free
         except OSError:
             return 0
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except OSError:
-        return 0.0

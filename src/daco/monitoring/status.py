@@ -30,8 +30,6 @@ class MachineStatus:
     out_of_service: bool
     problems: tuple[str, ...]
     limit: float = 1.0
-    evidence: float | None = None  #: of a fault, where the alarm rule adds up
-    evidence_limit: float | None = None  #: at which it alarms
 
 
 def machine_status(plant: Plant) -> list[MachineStatus]:
@@ -45,7 +43,7 @@ def machine_status(plant: Plant) -> list[MachineStatus]:
         known = heard.get(machine.id) or MachineSummary(machine.id)
         kinds, last = open_alarms[machine.id], known.last
         is_judged = last is not None and last.state in (NORMAL, ANOMALOUS)
-        expected, limit = machine.expect_every, plant.limits.of(machine.id)
+        expected = machine.expect_every
         found.append(
             MachineStatus(
                 id=machine.id,
@@ -53,13 +51,11 @@ def machine_status(plant: Plant) -> list[MachineStatus]:
                 state=_state(known, kinds),
                 oddness=last.oddness if last is not None and is_judged else None,
                 last_at=None if last is None else last.received_at,
-                age=None if last is None else (now - last.received_at).total_seconds(),
+                age=None if last is None else max(0.0, (now - last.received_at).total_seconds()),
                 open_alarms=len(kinds),
                 expected=None if expected is None else expected.total_seconds(),
                 out_of_service=known.out_of_service_since is not None,
                 problems=tuple(plant.watchdog.problems(machine.id)),
-                evidence=None if limit is None else known.evidence,
-                evidence_limit=limit,
             )
         )
     return found

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any
 
 from daco.monitoring.evidence import quantiles
 
@@ -28,7 +28,7 @@ class Trend:
     blocks: int = 0  #: blocks in the baseline
     mean: float = 0.0
     squares: float = 0.0  #: squared deviations from the mean
-    recent: tuple[float, ...] = ()  #: blocks that are too new for the baseline
+    recent: Sequence[float] = ()  #: blocks that are too new for the baseline
     evidence: float = 0.0
     rising: int = 0  #: clips since the evidence was zero
 
@@ -41,19 +41,6 @@ class Trend:
     def is_over(self) -> bool:
         """Whether a rise that was certain has ended: half of its evidence is gone."""
         return self.evidence < TREND_LIMIT / 2
-
-    def capped(self) -> Trend:
-        """Return the trend without evidence beyond the limit, so that the end of it is noticed."""
-        return replace(self, evidence=min(self.evidence, TREND_LIMIT))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields."""
-        return asdict(self) | {"recent": list(self.recent)}
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> Trend:
-        """Make the trend of these fields."""
-        return cls(**{**fields, "recent": tuple(fields["recent"])})
 
 
 def advance_trend(trend: Trend, p_value: float) -> Trend:
@@ -83,7 +70,7 @@ def advance_block(trend: Trend, block: float) -> Trend:
     )
     if len(trend.recent) > BASELINE:
         oldest, *newer = trend.recent
-        trend = _with_baseline(replace(trend, recent=tuple(newer)), oldest)
+        trend = _with_baseline(replace(trend, recent=newer), oldest)
     return trend
 
 

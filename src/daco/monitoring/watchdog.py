@@ -46,14 +46,7 @@ _HERE = f" on {socket.gethostname()}"
 
 
 class Watchdog:
-    """Looks after a plant in a thread of its own.
-
-    Parameters
-    ----------
-    plant : Plant
-    clock : callable
-        Seconds that only go forward, whatever happens to the time of day.
-    """
+    """Looks after a plant in a thread of its own, by a clock that only goes forward."""
 
     def __init__(self, plant: Plant, clock: Callable[[], float] = time.monotonic) -> None:
         self._plant, self._clock = plant, clock

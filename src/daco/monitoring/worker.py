@@ -30,7 +30,7 @@ from daco.embedding.frontend import Frontend, Listener
 from daco.errors import AudioError, ModelError
 from daco.files.hashing import sha256_of_bytes, sha256_of_file
 from daco.monitoring.healthy import HealthyProfile
-from daco.monitoring.profiles import findings_of, profile_of_folder
+from daco.monitoring.profiles import findings_of
 from daco.monitoring.revising import Revision, revised
 from daco.monitoring.times import tagged_time
 
@@ -158,15 +158,9 @@ def normals(file_sha256: str, file: bytes | None) -> list[Any]:
     return list_normals(_load(file_sha256, file).model)
 
 
-def healthy_profile(folder: Path) -> dict[str, Any]:
-    """What the healthy recordings of a folder sound like, as plain arrays."""
-    return profile_of_folder(folder).to_arrays()
-
-
-def explain(profile: dict[str, Any], recording: bytes | Path) -> list[dict[str, Any]]:
+def explain(profile: HealthyProfile, recording: bytes | Path) -> list[dict[str, Any]]:
     """What sounds different in a recording from the healthy ones of its machine."""
-    found = findings_of(recording, HealthyProfile.from_arrays(profile))
-    return [each.to_dict() for each in found]
+    return [each.to_dict() for each in findings_of(recording, profile)]
 
 
 def revise(

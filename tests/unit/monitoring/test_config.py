@@ -89,7 +89,6 @@ def test_a_folder_of_models_is_a_plant_without_a_file(tmp_path):
     config = PlantConfig.load(tmp_path)
     assert list(config.machine) == ["fan", "press"]
     assert config.machine["fan"].model == tmp_path / "fan.daco"
-    assert config.file is None
     assert {m.folder or m.stream or m.microphone for m in config.machine.values()} == {None}
 
 

@@ -33,13 +33,8 @@ def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_fa
         "machine about 10 % would be."
     )
     assert "false" not in drift.sentence
-
-
-def test_no_remedy_teaches_what_may_be_a_fault():
-    drift = drift_of(judged(42, 200), 0.1, model="press.daco")
     assert drift.remedy == "daco calibrate press.daco NEW_NORMALS --domain source"
-    assert drift.caution.startswith("Listen to the anomalous recordings first: they may be faults.")
-    assert "somebody knows that the machine is healthy" in drift.caution
+    assert "Listen to the anomalous recordings first" in drift.caution  # they may be faults
 
 
 def test_clips_that_are_odder_alike_may_be_either_and_levels_tell_more():
@@ -83,12 +78,8 @@ def test_the_bound_is_that_of_the_binomial_distribution(n, rate):
     k = largest_by_chance(n, rate)
     assert tail(k, n, rate) <= LEVEL * (1 + 1e-9)
     assert k == 0 or tail(k - 1, n, rate) > LEVEL * (1 - 1e-9)
-
-
-def test_one_more_than_the_bound_is_stale_and_the_bound_is_not():
-    most = largest_by_chance(200, 0.1)
-    assert not drift_of(judged(most, 200), 0.1).stale
-    assert drift_of(judged(most + 1, 200), 0.1).stale
+    if (n, rate) == (200, 0.1):
+        assert [drift_of(judged(k + more, n), rate).stale for more in (0, 1)] == [False, True]
 
 
 def test_a_calibration_that_holds_is_called_stale_about_as_seldom_as_stated():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def test_evidence_adds_up_where_no_clip_is_anomalous():
     while evidence.value < threshold:
         evidence = advance(evidence, 0.12)
     assert 5 < evidence.clips < 15
-    assert Evidence.from_dict(json.loads(json.dumps(evidence.to_dict()))) == evidence
+    assert Evidence(**json.loads(json.dumps(asdict(evidence)))) == evidence
     steps = quantiles([0.12]).item() - 0.5
     assert evidence.value == pytest.approx(evidence.clips * steps)
 
@@ -112,7 +113,7 @@ def test_a_trend_by_clips_is_the_trend_by_blocks_and_survives_a_restart():
     p_values = ndtr(-process(np.random.default_rng(6), 30 * BLOCK, 0)[0])
     by_clips = Trend()
     for p in p_values:
-        by_clips = Trend.from_dict(json.loads(json.dumps(advance_trend(by_clips, p).to_dict())))
+        by_clips = Trend(**json.loads(json.dumps(asdict(advance_trend(by_clips, p)))))
     by_blocks = Trend()
     for block in quantiles(p_values).reshape(-1, BLOCK).mean(axis=1):
         by_blocks = advance_block(by_blocks, block)

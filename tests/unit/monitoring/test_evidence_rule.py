@@ -9,8 +9,6 @@ import pytest
 from plants import build, faulty, normal, running, upload
 from stores import KIM, START, new_clip, opened, rows
 
-from daco.detector.decision import ReferenceScores
-from daco.monitoring.evidence_limits import reference_limit
 from daco.monitoring.trends import BLOCK
 
 MINUTE = timedelta(minutes=1)
@@ -64,17 +62,6 @@ def test_without_a_limit_the_rule_counts_3_of_5_and_its_alarm_lasts(tmp_path):
         assert store.alarms(open_only=True) == []
 
 
-def test_stationary_clips_alarm_about_as_often_as_stated(tmp_path):
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=400)
-    reference = ReferenceScores(scores, np.zeros(400, int), ("all",))
-    limit = reference_limit(reference, 500)
-    with opened(f"sqlite:///{tmp_path}/daco.db", "1 a day", receivers=()) as store:
-        live = reference.p_values(rng.normal(size=2000), np.ones((2000, 1)))
-        outcomes = store.add_many(clips(live, limit=limit))
-    assert 1 <= sum(len(each.opened) for each in outcomes) <= 8  # 4 are stated
-
-
 def test_a_slow_rise_below_the_limit_opens_one_trend_alarm_until_it_ends(tmp_path):
     rng = np.random.default_rng(1)
 
@@ -122,11 +109,11 @@ def test_the_limit_comes_from_the_model_and_its_recordings(tmp_path):
         assert 4 < limit < 30
         assert limits.of("fan") is None
         assert "10 recordings in a week" in limits.sentence("fan")
-        while not upload(plant, faulty(), "press").opened:
-            pass
+        assert any(upload(plant, faulty(), "press").opened for _ in range(30))
         (press, _) = plant.status()
         assert press.state == "fault"
-        assert press.evidence >= press.evidence_limit == limit
+        (summary,) = plant.store.machines_summary()
+        assert summary.evidence >= limit
         for row in range(10):
             upload(plant, normal(row), "fan")
         assert limits.of("fan") is not None

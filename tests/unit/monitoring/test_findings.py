@@ -66,11 +66,10 @@ def test_few_healthy_recordings_have_a_finding(machine):
     assert sum(bool(findings(wave, RATE, profile)) for wave in test) <= 2
 
 
-@pytest.mark.parametrize("name", ["motor", "valve"])
-def test_synthetic_machines(name):
-    train, rate = synthetic(name, "train", 24)
+def test_a_synthetic_machine():
+    train, rate = synthetic("valve", "train", 24)
     profile = HealthyProfile.from_recordings(train, rate)
-    test, _ = synthetic(name, "test", 4)
+    test, _ = synthetic("valve", "test", 4)
     assert sum(bool(findings(wave, rate, profile)) for wave in test) <= 1
     change = draw("knocks", test[0], profile, 0, 3)
     assert is_named(findings(change.wave, rate, profile)[0], change)
@@ -108,14 +107,10 @@ def test_silence_and_a_profile_of_one_recording_repeated():
     assert findings(np.zeros(2 * RATE), RATE, copies)[0].change_db < -50
 
 
-def test_a_profile_survives_its_arrays(noise):
+def test_a_recording_is_compared_with_those_of_its_condition_where_these_are_enough(noise):
     profile = HealthyProfile.from_recordings(noise, RATE, ["low"] * 20 + ["high"] * 4)
-    copy = HealthyProfile.from_arrays(profile.to_arrays())
-    change = draw("tone", noise[0], profile, 0, 1)
-    before, after = (findings(change.wave, RATE, each) for each in (profile, copy))
-    assert [each.text for each in before] == [each.text for each in after]
-    assert copy.reference("low").profile.conditions.tolist() == ["low"] * 20
-    assert len(copy.reference("high").profile.conditions) == 24  # four are too few to compare with
+    assert profile.reference("low").profile.conditions.tolist() == ["low"] * 20
+    assert len(profile.reference("high").profile.conditions) == 24  # four are too few
     assert len(evenly_chosen(["a"] * 1000 + ["b"] * 3)) == 259
 
 

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -178,11 +179,6 @@ class Notifier:
         """Return the short names of receivers that have neither worked nor been an alarm yet."""
         return {each.cause for each in self._couriers if not each.decided}
 
-    def problems(self) -> list[str]:
-        """Return a sentence for every receiver that does not take messages."""
-        found = [each.problem or each.state_problem for each in self._couriers]
-        return [problem for problem in found if problem]
-
 
 class _Courier(threading.Thread):
     """The thread of one receiver."""
@@ -190,7 +186,7 @@ class _Courier(threading.Thread):
     def __init__(self, notifier: Notifier, receiver: Receiver) -> None:
         super().__init__(name=f"daco-{receiver.name}", daemon=True)
         self.notifier, self.store, self.receiver = notifier, notifier.store, receiver
-        self.problem = self.state_problem = ""
+        self.problem = ""
         self.rests = False  # nothing can be delivered now: failures, or all messages are held
         self._holding = Holding(notifier.config.notify, self._is_cleared)
         self._failures, self._failing_since = 0, 0.0
@@ -214,7 +210,8 @@ class _Courier(threading.Thread):
                 if not remembers:
                     self._remember()
                     remembers = True
-                self._show_states()
+                with suppress(NotDeliveredError):  # the next message tells it
+                    self.receiver.refresh(self.notifier.status())
                 rest = self._deliver_one()
             except StoreError:
                 rest = _IDLE  # the database's own alarm tells it
@@ -236,13 +233,6 @@ class _Courier(threading.Thread):
     def _is_cleared(self, number: int) -> bool:
         alarm = self.store.alarm(number)
         return alarm is None or not alarm.is_open
-
-    def _show_states(self) -> None:
-        try:
-            self.receiver.refresh(self.notifier.status())
-            self.state_problem = ""
-        except NotDeliveredError as error:
-            self.state_problem = f"{self.receiver.label} does not show the states ({error})."
 
     def _deliver_one(self) -> float:
         """Seconds to rest after one attempt.

@@ -27,6 +27,7 @@ from daco.monitoring.store.outbox import CLIP_SCORED, RECORDING_REFUSED, Deliver
 from daco.monitoring.store.records import iso
 
 _KEEPALIVE = 30
+_PATIENCE = 10.0  # seconds for an answer of the broker
 _SENSORS: dict[str, dict[str, str]] = {
     "binary_sensor/alarm": {
         "name": "Alarm",
@@ -50,10 +51,10 @@ class MqttBroker(Receiver):
 
     name = "mqtt"
 
-    def __init__(self, url: str, *, is_test: bool = False, timeout: float = 10.0) -> None:
+    def __init__(self, url: str, *, is_test: bool = False) -> None:
         parts = urlsplit(url)
         secure = parts.scheme == "mqtts"
-        self.label, self.timeout = f"the MQTT broker {masked(url)}", timeout
+        self.label = f"the MQTT broker {masked(url)}"
         self.topic = parts.path.strip("/") or "daco"
         self._is_test, self._started = is_test, False
         self._reason = "not connected yet"
@@ -67,7 +68,7 @@ class MqttBroker(Receiver):
         if not is_test:
             client.will_set(f"{self.topic}/status", "offline", qos=1, retain=True)
         client.reconnect_delay_set(1, 60)
-        client.connect_timeout = timeout
+        client.connect_timeout = _PATIENCE
         client.on_connect, client.on_disconnect = self._on_connect, self._on_disconnect
         client.on_connect_fail = self._on_connect_fail
         host, port = parts.hostname or "", parts.port or (8883 if secure else 1883)
@@ -108,12 +109,12 @@ class MqttBroker(Receiver):
 
     def _publish(self, topic: str, payload: str, *, retain: bool) -> None:
         self._connect()
-        self._attempted.wait(self.timeout)
+        self._attempted.wait(_PATIENCE)
         if not self._connected.is_set():
             raise NotDeliveredError(self._reason)
         try:
             receipt = self._client.publish(topic, payload, qos=1, retain=retain)
-            receipt.wait_for_publish(self.timeout)
+            receipt.wait_for_publish(_PATIENCE)
         except (ValueError, RuntimeError) as error:
             raise NotDeliveredError(str(error)) from None
         if not receipt.is_published():

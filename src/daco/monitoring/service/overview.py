@@ -166,6 +166,7 @@ class Overview:
         model = self._plant.models.get(name)
         drift, correlation = self._recent(machine, model, summary)
         clips, anomalous = stored.day.get(name, (0, 0))
+        evidence_limit = self._plant.limits.of(name)
         if model is not None:
             of_model = {
                 "conditions": list(model.info.domains),
@@ -184,8 +185,8 @@ class Overview:
             open_alarms=summary.open_alarms,
             last_24h=schemas.Counts(clips=clips, anomalous=anomalous),
             rule=str(machine.rule),
-            evidence=status.evidence,
-            evidence_limit=status.evidence_limit,
+            evidence=None if evidence_limit is None else summary.evidence,
+            evidence_limit=evidence_limit,
             source=_source(machine),
             expect_every=status.expected,
             out_of_service_since=summary.out_of_service_since,

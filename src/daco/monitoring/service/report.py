@@ -11,7 +11,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from daco.monitoring.engine import Plant
 from daco.monitoring.service.context import TheService, Viewer, failures
 from daco.monitoring.store import StoredAlarm
-from daco.monitoring.store.records import TrendPoint
 
 _HOUR = timedelta(hours=1)
 
@@ -45,7 +44,17 @@ def report(plant: Plant, since: datetime, until: datetime) -> str:
         points = plant.store.trend(name, "hour", since.replace(minute=0, second=0), until)
         own = [each for each in alarms if each.machine == name]
         notes = [each for each in plant.store.notes(name) if since <= each.at < until]
-        machines.append({"title": title, "alarms": len(own), "notes": notes, **_heard(points)})
+        machines.append(
+            {
+                "title": title,
+                "alarms": len(own),
+                "notes": notes,
+                "hours": sum(each.clips > 0 for each in points),
+                "clips": sum(each.clips for each in points),
+                "anomalous": sum(each.anomalous for each in points),
+                "oddest": max((each.oddness_max or 0.0 for each in points), default=0.0),
+            }
+        )
     environment = Environment(
         loader=PackageLoader("daco.monitoring.service", "page"),
         autoescape=True,
@@ -62,16 +71,6 @@ def report(plant: Plant, since: datetime, until: datetime) -> str:
         machines=machines,
         alarms=[_row(each, titles) for each in alarms],
     )
-
-
-def _heard(points: list[TrendPoint]) -> dict[str, Any]:
-    """What was recorded: in how many hours, how much of it, and what of it sounded different."""
-    return {
-        "hours": sum(each.clips > 0 for each in points),
-        "clips": sum(each.clips for each in points),
-        "anomalous": sum(each.anomalous for each in points),
-        "oddest": max((each.oddness_max or 0.0 for each in points), default=0.0),
-    }
 
 
 def _row(alarm: StoredAlarm, titles: dict[str, str]) -> dict[str, Any]:

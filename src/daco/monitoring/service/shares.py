@@ -35,8 +35,7 @@ class Admission:
     first one holds.
     """
 
-    def __init__(self, most: int = MOST_UPLOADS, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._most_bytes = most, most_bytes
+    def __init__(self) -> None:
         self._uploads: Counter[Client] = Counter()
         self._bytes: Counter[Client] = Counter()
 
@@ -56,7 +55,7 @@ class Admission:
 
         Both raise a `BusyError` when the client has its share.
         """
-        if self._uploads[client] >= self._most - self.uploads:
+        if self._uploads[client] >= MOST_UPLOADS - self.uploads:
             raise BusyError("Too many uploads.")
         self._uploads[client] += 1
         held = 0
@@ -64,7 +63,7 @@ class Admission:
         def reserve(size: int) -> None:
             nonlocal held
             more = max(0, size - held)
-            if self._bytes[client] + more > self._most_bytes - self.bytes:
+            if self._bytes[client] + more > MOST_BYTES - self.bytes:
                 raise BusyError("Too many uploads.")
             self._bytes[client] += more
             held += more

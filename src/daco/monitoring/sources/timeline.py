@@ -28,11 +28,7 @@ class Window(NamedTuple):
 class Timeline:
     """The windows of a stream of 16-bit samples, and what was lost.
 
-    Parameters
-    ----------
-    rate, channels : int
-    window, hop : float
-        Seconds of a window, and from the start of one to that of the next.
+    `window` and `hop` are seconds of a window, and from the start of one to that of the next.
 
     Examples
     --------

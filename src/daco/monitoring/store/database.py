@@ -286,7 +286,7 @@ def insert_into(dialect: str, table: Table) -> Any:
     return (sqlite if dialect == "sqlite" else postgresql).insert(table)
 
 
-def chunks(items: Sequence[Item], size: int = 500) -> Iterator[Sequence[Item]]:
+def chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """Parts of a sequence that fit into one IN list."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
+    for start in range(0, len(items), 500):
+        yield items[start : start + 500]

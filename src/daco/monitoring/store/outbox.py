@@ -41,7 +41,6 @@ class Delivery:
     body: dict[str, Any]
     created_at: datetime
     attempts: int
-    due_at: datetime | None = None
     last_error: str | None = None
     refused_at: datetime | None = None
 

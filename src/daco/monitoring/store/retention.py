@@ -75,7 +75,9 @@ def prune(
         if problem is not None:
             problems.append(problem)
             continue
-        n_alarms += _remove_alarms(database, number, oldest)
+        over = alarms.c.machine_id == number, alarms.c.last_at < oldest, ~UNFINISHED
+        with database.writing() as connection:
+            n_alarms += connection.execute(delete(alarms).where(*over)).rowcount
         n_clips += _remove_clips(database, number, oldest)
         # Keys of uploads go with their clips; those of files stay, which have a stamp.
         own = sources.c.machine_id == number, sources.c.stamp.is_(None)
@@ -116,12 +118,6 @@ def _problem(
             "'keep' in daco.toml are right, run: daco history --prune"
         )
     return None
-
-
-def _remove_alarms(database: Database, machine: int, oldest: datetime) -> int:
-    old = alarms.c.machine_id == machine, alarms.c.last_at < oldest
-    with database.writing() as connection:
-        return int(connection.execute(delete(alarms).where(*old, ~UNFINISHED)).rowcount)
 
 
 def _remove_clips(database: Database, machine: int, oldest: datetime) -> int:

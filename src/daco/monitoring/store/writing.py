@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -34,7 +34,7 @@ from daco.monitoring.store.outbox import ALARM_CLEARED, ALARM_OPENED, CLIP_SCORE
 from daco.monitoring.store.reading import ALARMS, CLIPS, read_alarms, read_clips
 from daco.monitoring.store.records import VERDICT, ConflictError, NewClip, Outcome, StoredClip
 from daco.monitoring.store.schema import alarms, clips, machines, notes, sources, trends
-from daco.monitoring.trends import Trend, advance_trend
+from daco.monitoring.trends import TREND_LIMIT, Trend, advance_trend
 
 Rules = Callable[[str], AlarmRule]
 """The alarm rule of a machine."""
@@ -221,9 +221,9 @@ class _Batch:
     def _add_evidence(self, limit: float, machine: _Machine, clip: StoredClip) -> Event:
         is_open, known = FAULT in machine.open_alarms, machine.evidence.get(FAULT)
         # An alarm that another rule or model opened is as certain as one of this rule.
-        before = Evidence.from_dict(known) if known else Evidence(limit if is_open else 0.0)
+        before = Evidence(**known) if known else Evidence(limit if is_open else 0.0)
         after, event = add_up(limit, before, is_open, clip.id, clip.p_value)
-        machine.evidence[FAULT] = after.to_dict()
+        machine.evidence[FAULT] = asdict(after)
         machine.recent.pop(FAULT, None)
         if isinstance(event, Opening):
             judged = clips.c.machine_id == machine.id, clips.c.state.in_(JUDGED)
@@ -293,9 +293,10 @@ def _follow_trend(rule: AlarmRule, machine: _Machine, clip: StoredClip) -> Event
     if rule.never or FAULT in machine.open_alarms:
         return None
     known, is_open = machine.evidence.get(TREND), TREND in machine.open_alarms
-    trend = advance_trend(Trend.from_dict(known) if known else Trend(), clip.p_value)
-    trend = trend.capped() if is_open else trend
-    machine.evidence[TREND] = trend.to_dict()
+    trend = advance_trend(Trend(**known) if known else Trend(), clip.p_value)
+    if is_open:  # no more than the limit, so that the end of it is noticed
+        trend = replace(trend, evidence=min(trend.evidence, TREND_LIMIT))
+    machine.evidence[TREND] = asdict(trend)
     if is_open:
         return Recovery(clip.id) if trend.is_over else None
     return Opening(clip.id, ()) if trend.is_rising else None
