@@ -78,7 +78,7 @@ def cases(draw, ties=True):
     n, n_clips = sum(shape), draw(st.integers(1, 9))
     dtype = draw(st.sampled_from([np.float32, np.float64])) if ties else np.float64
     views = []
-    for _ in range(draw(st.integers(1, 2))):
+    for _ in range(draw(st.integers(1, 3))):
         dim = draw(st.sampled_from([1, 2, 3, 8, 33, 2000] if ties else [3, 8, 33]))
         X = rng.standard_normal((n + n_clips, dim)) + draw(st.sampled_from([0, 6]))
         views.append(_with_ties(draw, rng, X, n, dtype) if ties else X)

@@ -110,8 +110,8 @@ def balance_of_halves(
     plan: Plan,
     held: Bools,
     *,
-    n_resamples: int = 0,
-    seed: Seed = 0,
+    n_resamples: int,
+    seed: Seed,
 ) -> Balance:
     """The criterion of a plan, one of a bank of half the clips, by the held-out clips (S, N)."""
     sizes = np.diff(views[0].starts)

@@ -145,7 +145,7 @@ def choose(
     if rule is Rule.DEV and dev is not None:
         best = names[int(dev.argmax())]
         return Choice(best, rule, f"the largest dev score, {dev.max():.2f}", best)
-    criterion = _numbers(table, "criterion", len(names), allow_nan=True).round(CRITERION_DIGITS)
+    criterion = _numbers(table, "criterion", len(names)).round(CRITERION_DIGITS)
     vetoed = _vetoed(table, names, dev, rule)
     if len(names) == 1:
         choice = Choice(names[0], rule, "the only candidate", names[0])
@@ -239,7 +239,7 @@ def _column(table: Table, name: str) -> Any:
     return table[name]
 
 
-def _numbers(table: Table, name: str, n: int, *, allow_nan: bool = False) -> Float64s:
+def _numbers(table: Table, name: str, n: int) -> Float64s:
     """A column as `n` floats."""
     column = _column(table, name)
     try:
@@ -248,7 +248,7 @@ def _numbers(table: Table, name: str, n: int, *, allow_nan: bool = False) -> Flo
         raise InputError(f"Column {name!r} must be numbers: {error}.") from None
     if array.shape != (n,):
         raise InputError(f"Column {name!r} must have {n} values. Got shape {array.shape}.")
-    return array if allow_nan else finite_array(array, name, 1)
+    return array
 
 
 def _dev_scores(table: Table, n: int, rule: Rule) -> Float64s | None:
@@ -258,7 +258,7 @@ def _dev_scores(table: Table, n: int, rule: Rule) -> Float64s | None:
     optional = rule is Rule.GUARDED
     if optional and "dev_score" not in table:
         return None
-    scores = _numbers(table, "dev_score", n, allow_nan=True)
+    scores = _numbers(table, "dev_score", n)
     return None if optional and np.isnan(scores).all() else finite_array(scores, "dev_score", 1)
 
 
@@ -303,7 +303,7 @@ def _vetoed(table: Table, names: list[str], dev: Float64s | None, rule: Rule) ->
         # Where nine of ten candidates share the best score, none of these is in a bottom decile.
         excluded["dev-score veto"] = ~paper.viable(dev) & (dev < dev.max())
     if rule is Rule.LABEL_FREE or (rule is Rule.GUARDED and "viable" in table):
-        excluded["label-free veto"] = _numbers(table, "viable", len(names), allow_nan=True) == 0
+        excluded["label-free veto"] = _numbers(table, "viable", len(names)) == 0
     if excluded and np.any(list(excluded.values()), axis=0).all():
         left = [f"the {veto} leaves {(~out).sum()}" for veto, out in excluded.items()]
         raise InputError(

@@ -12,6 +12,7 @@ from daco.data.views import Views
 from daco.detector.fit import fit_machines
 from daco.detector.gate import (
     FEWEST,
+    doubtful_normals,
     find_copies,
     list_normals,
     require_detection,
@@ -159,6 +160,21 @@ class TestUnlikeTheOthers:
         rest = made.take(np.r_[0:44, 46:50])
         known = MachineModel.fit(rest.embeddings, list(rest.domains), machine="press")
         assert list(suspicious_normals(new, known)) == [1]
+
+
+def test_the_three_whose_octave_bands_are_farthest_are_doubtful():
+    """In times of what is usual in their domain; few normals tell nothing."""
+    levels = np.random.default_rng(0).normal(size=(50, 11)).astype(np.float32)
+    levels[40:] *= 2
+    for row, band, more in ((3, 1, 8), (20, 2, 16), (30, 3, 12), (44, 4, 64)):
+        levels[row, band] += more
+    found = doubtful_normals(machine(levels=levels))
+    assert list(found) == [44, 20, 30]
+    bands = levels[:, 1:9]
+    second = [np.sort(np.linalg.norm(bands - row, axis=1))[2] for row in bands]
+    assert found[20].startswith(f"{second[20] / np.median(second[:40]):.1f} times farther")
+    assert doubtful_normals(machine(levels=levels).take(range(44 - FEWEST + 2, 45))) == {}
+    assert doubtful_normals(machine()) == {}
 
 
 def test_more_than_a_third_of_a_domain_is_an_error_that_names_them_and_says_what_to_do():

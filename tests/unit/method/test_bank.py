@@ -77,6 +77,13 @@ def test_weights_of_the_decision_tell_domains_apart(rng):
     assert weights[50:, 1].mean() > 0.9
 
 
+def test_normals_are_scored_as_if_new_by_many_configurations_at_once(rng):
+    bank, grid = make_bank(rng, 30, 10), ["raw-k2", "conf-soft-m0-k1", "blend"]
+    for given in ({}, {"siblings": 2}, {"sessions": [f"{row // 4}" for row in range(40)]}):
+        alone = [bank.examine_normals(name, **given).scores for name in grid]
+        assert_array_equal(bank.score_normals(grid, **given), np.transpose(alone))
+
+
 def test_a_larger_neighbourhood_after_a_smaller_one(rng):
     X, domains = rng.normal(size=(400, 6)), ["s"] * 390 + ["t"] * 10
     bank, names = daco.NormalBank(X, domains), ["raw-k1", "raw-k150", "ldn-ratio-K100"]
@@ -115,6 +122,8 @@ def test_banks_that_are_too_small_are_named(rng):
     with pytest.raises(NotEnoughClipsError, match="'ldn-ratio-K16' needs a bank of 17 clips"):
         few.score(query, "ldn-ratio-K16")
     assert np.isfinite(make_bank(rng, 30, 1).score(query, GRID)).all()
+    for size, config in ((5, "ldn-mean-K4"), (17, "blend")):  # no clip less would do
+        assert np.isfinite(make_bank(rng, size).examine_normals(config).scores).all()
 
 
 @pytest.mark.parametrize(

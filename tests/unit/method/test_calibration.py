@@ -84,13 +84,13 @@ def literal_logits(within, rows, codes):
 
 
 def test_weights_of_the_decision_are_as_defined():
-    """Means of the logits of two views; hidden normals do not count."""
+    """Means of the logits of three views; hidden normals do not count."""
     rng = np.random.default_rng(0)
     sizes = 27, 11, 4
     codes, starts = np.repeat([0, 1, 2], sizes), np.concatenate([[0], np.cumsum(sizes)])
-    within = rng.uniform(0.1, 1, (2, 42, 42))
+    within = rng.uniform(0.1, 1, (3, 42, 42))
     within[:, range(42), range(42)] = np.inf
-    clips = rng.uniform(0.1, 1, (2, 9, 42))
+    clips = rng.uniform(0.1, 1, (3, 9, 42))
     clips[:, 3, 5:12] = np.inf
     found = DecisionWeights(within, codes, starts).of(clips)
     views = zip(within, clips, strict=True)

@@ -97,6 +97,15 @@ def test_resamples_are_deterministic_and_leave_the_splits_alone():
     assert_array_equal(bank((60, 20)).exact_balance(GRID, 50, seed=1).splits, balance.splits)
 
 
+def test_resamples_do_not_depend_on_how_many_splits_are_scored_at_once(monkeypatch):
+    whole = bank((30, 9)).exact_balance(GRID, 12, n_resamples=20)
+    monkeypatch.setattr("daco.method.criterion._MIN_SPLITS", 5)
+    monkeypatch.setattr("daco.method.criterion._SPLIT_BYTES", 0)
+    parts = bank((30, 9)).exact_balance(GRID, 12, n_resamples=20)
+    assert_array_equal(parts.splits, whole.splits)
+    assert_array_equal(parts.resampled, whole.resampled)
+
+
 def test_resamples_vary_more_with_fewer_clips_around_the_criterion():
     """Repeated clips make a KS distance larger, the more so the fewer there are."""
     found = {n: bank((200, n)).exact_balance(GRID, 100, n_resamples=100) for n in (10, 50, 200)}

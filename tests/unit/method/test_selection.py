@@ -54,7 +54,9 @@ def test_each_rule_picks_by_its_own_columns(rule, config):
     for table in (known, pd.DataFrame(known)):
         choice = choose(table, rule)
         assert (choice.config, choice.pick, choice.rule) == (config, config, Rule(rule))
-    assert choose(GRID, "paper").vetoed == {"ldn-diff-K16": "dev-score veto"}
+    paper = choose(GRID, "paper")
+    assert paper.vetoed == {"ldn-diff-K16": "dev-score veto"}
+    assert (paper.agreement, paper.n_resamples, paper.stability) == (None, 0, "")
 
 
 def test_ties_go_to_the_first_row_and_nan_is_never_chosen():
@@ -148,6 +150,7 @@ def test_the_default_stays_unless_it_is_worse_in_nearly_all_resamples(share_wors
     wins = f"{round(1000 * share_worse)} of 1000 resamples pick"
     kept = f"kept as the default within the noise; {wins} raw-k1"
     assert choice.stability == (kept if stays else f"{wins} it")
+    assert all(value in choice.reason for value in ("0.5000", "0.5100"))
     # a default that a veto excludes does not stay
     assert choose(table | {"viable": [True, False]}, resampled=samples).config == "raw-k1"
     assert choose(table, resampled=samples, default="raw-k1").config == "raw-k1"
@@ -170,6 +173,7 @@ def test_a_choice_is_plain_json():
     assert document["criterion"][PAPER_CONFIG] is None
     assert document["vetoed"] == choice.vetoed
     assert (document["rule"], document["agreement"]) == ("guarded", 0.5)
+    assert not {"balance", "pseudo"} & set(document)
 
 
 # One machine

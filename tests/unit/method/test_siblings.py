@@ -9,7 +9,7 @@ import pytest
 
 import daco
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.siblings import hide_siblings
+from daco.method.siblings import _growth, hide_siblings
 
 
 def recordings(count, size, noise=0.1, dim=16, seed=0):
@@ -38,7 +38,7 @@ def distances_of(X):
 
 def literal_growth(ordered):
     """How much faster distances grow later than at the first neighbours, mean over three steps."""
-    n = len(ordered)
+    n = ordered.shape[1]
     reach = int(min(n**0.5, n / 10))
     if reach < 4:
         return 1.0
@@ -50,7 +50,7 @@ def literal_growth(ordered):
 
 def literal_hidden(d):
     """Nearer than chance explains, and up to 1 % where distances grow; a tenth at most."""
-    n, ordered = len(d), np.sort(d, axis=1)
+    n, ordered = d.shape[1], np.sort(d, axis=1)
     least = round(0.01 * n * np.clip((literal_growth(ordered) - 1.5) / 0.25, 0, 1))
     low, middle = (n - 1) // 10, (n - 1) // 2
     z = [NormalDist().inv_cdf(each / n) for each in (low + 1, middle + 1, 0.3)]
@@ -74,6 +74,7 @@ def literal_hidden(d):
         recordings(100, 10, noise=1.2, dim=64),
         recordings(4, 10),
         recordings(39, 1),
+        recordings(67, 3, noise=0.9),
         recordings(3, 3),
     ],
     ids=lambda X: f"{len(X)}x{X.shape[1]}",
@@ -86,6 +87,12 @@ def test_what_is_hidden_is_what_the_rule_says(X):
     found = [set(np.flatnonzero(row).tolist()) for row in np.isinf(d) & ~before]
     assert found == expected
     assert counts.tolist() == [len(each) for each in expected]
+
+
+@pytest.mark.parametrize("size", [39, 40, 44, 54, 72, 99, 110, 130])
+def test_growth_is_as_defined_for_some_clips_of_a_domain(size):
+    within = distances_of(recordings(size // 3, 3, noise=0.8))[::2]
+    assert _growth(within) == pytest.approx(literal_growth(np.sort(within, axis=1)))
 
 
 def test_a_number_hides_as_many_and_at_most_a_third():
