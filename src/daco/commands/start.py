@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars
-from daco.commands.fit import safe_names
 from daco.commands.options import argument, flag, option
 from daco.errors import DacoError, InputError, MissingExtraError
 from daco.text import name_list, quantity
@@ -50,6 +49,8 @@ def start(
         raise MissingExtraError(
             f'The monitor needs more packages ({error.name}): pip install "daco-asd[serve]".'
         ) from None
+
+    from daco.detector.modelfile import safe_names
 
     console, errors = Output(), Output(stderr=True)
     file = out / "daco.toml"
