@@ -223,11 +223,9 @@ def test_the_choice_of_several_processes_is_that_of_one(tmp_path):
     grid.write_text("conf-soft-m0-k1\nraw-k1\nldn-diff-K16\nzscore-hard-k1\n")
     made = []
     for n in (1, 2):
-        out = tmp_path / f"{n}.json"
-        options = ("--grid", grid, "--out", out, "--workers", n)
-        made.append((run("select", table, *options).stdout, out.read_bytes()))
+        made.append(run("select", table, "--grid", grid, "--workers", n, "--json").stdout)
     assert made[0] == made[1]
-    assert len(json.loads(made[0][1])["machines"]) == 6
+    assert len(json.loads(made[0])["machines"]) == 6
 
 
 def test_the_choices_of_many_machines_take_a_line_each(tmp_path):
