@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from daco.commands import options as shared
@@ -24,7 +23,8 @@ SAMPLE = 5
 _THREADS = 8
 _SHOWN = 20  # clips that cannot be read
 _ROW = ["year", "machine", "split", "domain"]
-_LABELS = {"normal": 0, "anomaly": 1}
+_NUMBERS = {"normal": "normal", "anomaly": "anomaly", "unknown": "no\nlabel"}
+_NUMBERS |= {"seconds": "seconds", "rate": "rate", "channels": "ch"}
 _HEADER = ["sample_rate", "channels", "seconds", "error"]
 
 
@@ -43,6 +43,7 @@ def clips(
     """List the clips of a data set and everything that looks odd."""
     from daco.data.manifest import write_manifest
     from daco.data.sources import read_clips
+    from daco.files.remote import is_remote
 
     console = Output()
     require_folder(manifest)
@@ -54,11 +55,9 @@ def clips(
     machines = quantity(len(table.by_machine()), "machine")
     console.write(f"{quantity(table.clips, 'clip')} of {machines} in {table.root}", wrap=False)
     texts = {name: name for name in _ROW if name != "year" or frame["year"].any()}
-    numbers = {name: name for name in _LABELS} | {"no label": "no\nlabel"}
-    numbers |= {name: name for name in ("seconds", "rate", "ch")}
     sections = {"sections": "sec-\ntions"} if frame["section"].nunique() > 1 else {}
-    show_records(console, _rows(frame), texts, sections | numbers)
-    if not isinstance(table.root, Path):
+    show_records(console, _rows(frame), texts, sections | _NUMBERS)
+    if is_remote(table.root):
         console.write(f"daco opened {SAMPLE} clips of each row.")
     for line in "\n".join([table.understood, *sessions]).splitlines():
         console.write(line)
@@ -95,6 +94,7 @@ def _with_headers(table: ClipTable) -> Any:
 
     from daco.audio.decode import probe
     from daco.data.clips import SPLITS
+    from daco.files.remote import is_remote
 
     def look(path: str) -> dict[str, Any]:
         try:
@@ -109,7 +109,7 @@ def _with_headers(table: ClipTable) -> Any:
     frame["split"] = pd.Categorical(frame["split"], SPLITS, ordered=True)
     frame = frame.sort_values(_ROW, kind="stable", na_position="first")
     opened = frame
-    if not isinstance(table.root, Path):
+    if is_remote(table.root):
         opened = frame.groupby(_ROW, dropna=False, observed=True).head(SAMPLE)
     headers = []
     with progress_bars(Output(stderr=True)) as report, ThreadPoolExecutor(_THREADS) as pool:
@@ -119,34 +119,29 @@ def _with_headers(table: ClipTable) -> Any:
     return frame.join(pd.DataFrame(headers, index=opened.index).reindex(columns=_HEADER))
 
 
-def _rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """What is printed of the clips of each machine, split and domain; zeros are left out."""
-    for key, clips in frame.groupby(_ROW, dropna=False, observed=True):
-        row = dict(zip(_ROW, key, strict=True))
-        counts = {name: int((clips["label"] == label).sum()) for name, label in _LABELS.items()}
-        counts["no label"] = int(clips["label"].isna().sum())
-        opened = clips.dropna(subset="seconds")
-        yield (
-            row
-            | {name: count for name, count in counts.items() if count}
-            | {
-                "sections": clips["section"].nunique(),
-                "seconds": _span(opened["seconds"]),
-                "rate": _one_of(f"{rate / 1000:g}k" for rate in opened["sample_rate"]),
-                "ch": _one_of(f"{channels:g}" for channels in opened["channels"]),
-            }
-        )
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    """What is printed of the clips of each year, machine, split and domain, without zeros."""
+    table = frame.groupby(_ROW, dropna=False, observed=True).agg(
+        sections=("section", "nunique"),
+        normal=("label", lambda labels: (labels == 0).sum()),
+        anomaly=("label", lambda labels: (labels == 1).sum()),
+        unknown=("label", lambda labels: labels.isna().sum()),
+        seconds=("seconds", _span),
+        rate=("sample_rate", lambda rates: _one_of(rates / 1000, "k")),
+        channels=("channels", _one_of),
+    )
+    return list(table.reset_index().replace({0: None}).to_dict("records"))
 
 
 def _span(seconds: Any) -> str | None:
     """Shortest and longest, one number where they are the same."""
     ends = dict.fromkeys(f"{end:.3g}" for end in (seconds.min(), seconds.max()))
-    return "-".join(ends) if len(seconds) else None
+    return "-".join(ends) if seconds.notna().any() else None
 
 
-def _one_of(values: Iterable[str]) -> str | None:
-    known = set(values)
-    return "mixed" if len(known) > 1 else next(iter(known), None)
+def _one_of(values: Any, unit: str = "") -> str | None:
+    known = values.dropna().unique()
+    return "mixed" if len(known) > 1 else f"{known[0]:g}{unit}" if len(known) else None
 
 
 def _oddities(frame: Any) -> Iterator[str]:

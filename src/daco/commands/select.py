@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,13 +76,14 @@ def _show(console: Output, selection: Selection) -> None:
     texts = {"machine": "machine", "clips": "clips", "use": "use"}
     show_records(console, rows, texts, {"criterion": "criterion", "floor": "floor"})
     if many:
-        uses = _most_common(each.choice.config for each in machines)
-        console.print(f"Use {uses} machines. --json has the reasons.")
+        uses = Counter(each.choice.config for each in machines).most_common()
+        listed = ", ".join(f"{config} for {n:,}" for config, n in uses)
+        console.print(f"Use {listed} machines. --json has the reasons.")
     for each in (*(() if many else machines), *((common,) if common else ())):
         who = "One for all machines" if each is common else escape(each.machine)
         reason = escape(each.choice.reason)
         console.print(f"{who}: use [bold]{each.choice.config}[/bold]; {reason}.")
-    console.notes([*_veto_lines(selection, many), *selection.notes])
+    console.notes([*_veto_lines(selection), *selection.notes])
 
 
 def _row(each: MachineChoice, machine: str, sizes: Iterable[int]) -> dict[str, str]:
@@ -96,20 +97,14 @@ def _row(each: MachineChoice, machine: str, sizes: Iterable[int]) -> dict[str, s
     }
 
 
-def _veto_lines(selection: Selection, many: bool) -> list[str]:
-    """What the label-free veto excludes on each machine; one line where it is the same."""
+def _veto_lines(selection: Selection) -> Iterator[str]:
+    """What the label-free veto excludes, and for which machines."""
     judged = [each for each in selection.machines if each.choice.pseudo is not None]
-    excluded = Counter(name for each in judged for name in each.choice.vetoed)
+    excluded: dict[str, list[str]] = {}
+    for each in judged:
+        for name in each.choice.vetoed:
+            excluded.setdefault(name, []).append(each.machine)
+    for name, machines in excluded.items():
+        yield f"The label-free veto excludes {name} for {name_list(machines, 3)}."
     if judged and not excluded:
-        return [f"The label-free veto excludes none of {len(selection.candidates)} candidates."]
-    if many and judged:
-        return [f"The label-free veto excludes most often {_most_common(excluded, 4)} machines."]
-    return [
-        f"The label-free veto excludes {name_list(each.choice.vetoed, 4) or 'nothing'} "
-        f"for {each.machine}."
-        for each in judged
-    ]
-
-
-def _most_common(names: Iterable[str], limit: int | None = None) -> str:
-    return ", ".join(f"{name} for {n:,}" for name, n in Counter(names).most_common(limit))
+        yield f"The label-free veto excludes none of {len(selection.candidates)} candidates."

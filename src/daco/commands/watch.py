@@ -67,7 +67,8 @@ def watch(
     if once and not any(each.folder for each in machines):
         raise InputError("--once is for folders of recordings; live sound has no end.")
     console, errors = Output(), Output(stderr=True)
-    with _logging(errors), _ending_signals() as ending:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    with _ending_signals() as ending:
         running = Plant(config)
         terminal = _Terminal(console, running)
         summary = None
@@ -174,22 +175,6 @@ def _conclude(errors: Output, summary: Summary) -> None:
         left = quantity(summary.undelivered, "message")
         errors.notes([f"Not delivered yet: {left}. The next run sends them."])
     errors.notes(summary.failures, "error")
-
-
-@contextmanager
-def _logging(errors: Output) -> Iterator[None]:
-    """Print what the engine reports as notes."""
-
-    class Notes(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            errors.notes([record.getMessage()], record.levelname.lower())
-
-    handler, log = Notes(logging.WARNING), logging.getLogger("daco.monitoring")
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 @contextmanager
