@@ -7,7 +7,8 @@ import shutil
 
 import pytest
 from command_line import refused, run, said
-from watched import record, save_model
+from plants import faulty, normal, put
+from service_process import model
 
 from daco.monitoring.store import Store
 
@@ -17,9 +18,9 @@ def made(tmp_path_factory):
     """A model, its recordings and the database of an alarm."""
     folder = tmp_path_factory.mktemp("plant") / "plant"
     folder.mkdir()
-    save_model(folder / "press.daco")
+    model().save(folder / "press.daco")
     for seed in range(12):
-        record(folder / "in" / f"clip_{seed:02}.wav", seed, fault=seed in (9, 10, 11))
+        put(folder / "in" / f"clip_{seed:02}.wav", normal(seed) if seed < 9 else faulty(seed))
     watch(folder)
     return folder
 
@@ -71,7 +72,7 @@ def test_a_machine_is_commissioned_and_forgets_on_request(plant):
     text = said("feedback", plant / "press.daco", "--commission", 10, "--by", "Kim")
     assert "The next 10 clips count as healthy." in text
     for seed in range(10):
-        record(plant / "in" / f"new_{seed}.wav", 100 + seed)
+        put(plant / "in" / f"new_{seed}.wav", normal(100 + seed))
     watch(plant)
     text = said("feedback", plant / "press.daco")
     assert "comes from 10 clips of the machine, declared healthy by Kim" in text

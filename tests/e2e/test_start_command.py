@@ -18,7 +18,6 @@ from shared_data import shared
 
 from daco.detector.model import MachineModel
 from daco.monitoring.config import PlantConfig
-from daco.monitoring.start import rows_aside
 
 
 def record(folder, count, seed=0):
@@ -85,11 +84,6 @@ def test_folders_below_a_machine_are_its_operating_conditions(tmp_path):
     assert "pump: 10 healthy recordings." in text
 
 
-def test_the_last_recordings_are_kept_aside_where_there_are_enough():
-    conditions = ["slow"] * 100 + ["fast"] * 20
-    assert rows_aside(conditions) == list(range(75, 100))
-
-
 def test_recordings_kept_aside_set_the_alarm_limit(tmp_path):
     record(tmp_path / "healthy/fan", 80)
     text = start(tmp_path / "healthy", tmp_path / "plant")
@@ -106,9 +100,11 @@ def test_real_machines_are_learned_and_their_faults_noticed(tmp_path):
     assert text.count("It notices knocking") == 2
 
 
-def test_the_page_runs_after_start_and_an_odd_machine_raises_an_alarm(tmp_path, recordings):
+def test_the_page_runs_after_start_and_an_odd_machine_raises_an_alarm(tmp_path):
+    record(tmp_path / "healthy/fan", 12)
     environment = os.environ | {"DACO_SERVICE__ADDRESS": "127.0.0.1:0", "COLUMNS": "80"}
-    command = [sys.executable, "-m", "daco.cli", "start", recordings, "--out", tmp_path / "plant"]
+    command = [sys.executable, "-m", "daco.cli", "start", tmp_path / "healthy"]
+    command += ["--out", tmp_path / "plant"]
     log = tmp_path / "log"
     with log.open("wb") as file:
         options = {"stdout": file, "stderr": file, "start_new_session": True}

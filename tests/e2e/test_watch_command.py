@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 from command_line import refused, run
+from plants import faulty, normal, put
 from receiver import receiving
-from service_process import wait_until
+from service_process import model, wait_until
 from stores import rows
-from watched import record, save_model
 
 from daco.commands.watch import _ending_signals
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return save_model(tmp_path_factory.mktemp("model") / "press.daco")
-
-
 @pytest.fixture
-def plant(made, tmp_path, monkeypatch):
+def plant(tmp_path, monkeypatch):
     """A model, and a folder in which recordings arrive."""
-    shutil.copyfile(made, tmp_path / "press.daco")
+    model().save(tmp_path / "press.daco")
     (tmp_path / "inbox").mkdir()
     monkeypatch.setenv("DACO_MACHINE__PRESS__SETTLE", "0.1 s")
     return tmp_path
@@ -43,7 +37,7 @@ def names(plant):
 def test_once_judges_what_is_there_and_says_it_in_80_columns(plant):
     for index in range(6):
         name = f"{'long_folder_name/' * (index == 0)}recording_{index}_of_the_press.wav"
-        record(plant / "inbox" / name, index, fault=index >= 3)
+        put(plant / "inbox" / name, normal(index) if index < 3 else faulty(index))
     (plant / "inbox" / "broken.wav").write_bytes(b"RIFF")
     result = once(plant, "--exit-code", code=3)
     lines = result.stdout.splitlines()
@@ -60,7 +54,7 @@ def test_once_judges_what_is_there_and_says_it_in_80_columns(plant):
 
 def test_a_file_that_is_still_written_is_left_for_the_next_run(plant, monkeypatch):
     monkeypatch.setenv("DACO_MACHINE__PRESS__SETTLE", "1 s")
-    record(plant / "inbox" / "a.wav", 0)
+    put(plant / "inbox" / "a.wav", normal(0))
     with (plant / "inbox" / "slow.wav").open("wb") as slow:
         program = "import sys, time\nwhile True: sys.stdout.buffer.write(b'x'); sys.stdout.flush()"
         writer = subprocess.Popen([sys.executable, "-c", program], stdout=slow)
@@ -81,8 +75,7 @@ def test_recordings_are_judged_as_they_arrive_until_ctrl_c(plant):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             for index in range(3):
-                hidden = record(plant / "outbox" / f"{index}.wav", index, fault=True)
-                hidden.replace(plant / "inbox" / hidden.name)
+                put(plant / "inbox" / f"{index}.wav", faulty(index))
             wait_until(lambda: receiver.accepted)
         finally:
             process.send_signal(signal.SIGINT)
@@ -113,12 +106,12 @@ def test_a_plant_of_several_machines_is_watched_by_its_daco_toml(plant):
     text = '[machine.press]\nmodel = "press.daco"\nfolder = "inbox"\n'
     text += '[machine.fan]\nmodel = "press.daco"\nfolder = "fans"\ntitle = "Fan, hall 3"\n'
     (plant / "daco.toml").write_text(f'{text}settle = "0.1 s"\n')
-    record(plant / "inbox" / "a.wav", 0)
-    record(plant / "fans" / "b.wav", 1)
+    put(plant / "inbox" / "a.wav", normal(0))
+    put(plant / "fans" / "b.wav", normal(1))
     result = run("watch", plant, "--once")
     assert "press: a.wav" in result.stdout
     assert "fan: b.wav" in result.stdout
-    assert "Fan, hall 3: 24 healthy recordings, alarm rule 3 of 5." in result.stderr
+    assert "Fan, hall 3: 40 healthy recordings, alarm rule 3 of 5." in result.stderr
 
 
 def test_mistakes_are_told_in_a_sentence(plant):
