@@ -16,7 +16,7 @@ UNKNOWN = "-"
 
 def show_records(
     console: Output,
-    rows: Iterable[Mapping[str, Any]],
+    rows: Iterable[Mapping[Any, Any]],
     texts: Mapping[str, str],
     numbers: Mapping[str, str] | None = None,
     *,

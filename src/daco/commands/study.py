@@ -91,16 +91,15 @@ def study(
             engine=engine,
             progress=progress,
         )
-    if report:
-        with errors.status("drawing the report..."):
-            page = result.report()
-    if export is not None:
-        result.export(export)
     console = Output()
     show_study(console, result)
     if report:
+        with errors.status("drawing the report..."):
+            page = result.report()
         console.write(f"report: {page}", wrap=False)
     if export is not None:
+        with errors.status("drawing figures..."):
+            result.export(export)
         console.write(f"figures and tables: {export}", wrap=False)
 
 
@@ -109,34 +108,24 @@ def show_study(console: Output, result: StudyResult) -> None:
     from daco.evaluation.intervals import too_few_machines
 
     rules = result.rules()
-    machines = {each: f"n{'_dev' if each == 'dev' else ''}_machines" for each in _SETS}
-    known = {
-        each: int(rules[machines[each]].max())
-        for each in _SETS
-        if rules[f"{each}_score"].notna().any()
-    }
-    rows = [
-        {
-            "rule": row["rule"],
-            "picks": row["configuration"] or "(mean of all)",
-            **{
-                each: estimate_text(*(row[f"{each}_{end}"] for end in ("score", "low", "high")))
-                for each in known
-            },
-        }
-        for row in rules.to_dict("records")
-    ]
-    texts = {"rule": "rule", "picks": "picks"}
-    show_records(console, rows, texts, {each: f"{each} score" for each in known})
-    text = "No machine has complete labels, so there are no scores."
+    machines = {"dev": "n_dev_machines", "eval": "n_machines"}
+    known = [each for each in _SETS if rules[f"{each}_score"].notna().any()]
+    for each in known:
+        ends = rules[[f"{each}_score", f"{each}_low", f"{each}_high"]].itertuples(index=False)
+        rules[each] = [estimate_text(*values) for values in ends]
+    rules["picks"] = rules["configuration"].replace("", "(mean of all)")
+    texts, scores = {"rule": "rule", "picks": "picks"}, {each: f"{each} score" for each in known}
+    show_records(console, rules.to_dict("records"), texts, scores)
     if known:
-        listed = " and ".join(f"{n} {each}" for each, n in known.items())
-        text = f"Official scores in percent, with 95 % intervals over machines ({listed}). "
-        text += too_few_machines(min(known.values())) or ""
-    console.write(text)
+        sizes = {each: int(rules[machines[each]].max()) for each in known}
+        listed = " and ".join(f"{n} {each}" for each, n in sizes.items())
+        text = f"Official scores in percent, with 95 % intervals over machines ({listed})."
+        console.write(f"{text} {too_few_machines(min(sizes.values())) or ''}".rstrip())
+    else:
+        console.write("No machine has complete labels, so there are no scores.")
     choice = result.run["choice"]
-    sizes = result.clips.groupby("set", sort=False)["machine"].nunique()
-    counts = [quantity(int(n), f"{_SETS[str(each)]} machine") for each, n in sizes.items()]
+    sets = result.clips.groupby("set", sort=False)["machine"].nunique()
+    counts = [quantity(int(n), f"{_SETS[str(each)]} machine") for each, n in sets.items()]
     console.print(
         f"\n[bold]{escape(choice['config'])}[/bold] was chosen by the rule {choice['rule']} among "
         f"{quantity(len(result.candidates), 'configuration')} on {' and '.join(counts)}:"
