@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from command_line import refused, run, said
@@ -21,22 +22,30 @@ def folders(tmp_path_factory):
     return {name: write_run(study, root / name) for name, study in studies.items()}
 
 
+def document_of(*arguments):
+    return json.loads(run("compare", *arguments, "--json").stdout)
+
+
 def test_runs_are_shown_in_blocks_that_fit_a_terminal(folders):
     text = said("compare", *folders.values())
-    assert "95 % over machines beats eat open guarded" in text
+    assert "95 % over machines beats eat open ─" in text
     assert "[" in text.split("Choice minus others")[1]
     assert "30 of 30 resamples pick it" in text
     assert "open has no evaluation labels" in text
     assert "few: 2 machines are too few to tell a difference from chance." in text
 
 
-def test_json_has_the_numbers_and_runs_have_names(folders):
-    options = (folders["beats"], folders["eat"], "--name", "BEATs", "--name", "EAT", "--json")
-    document = json.loads(run("compare", *options).stdout)
-    assert document["runs"] == ["BEATs", "EAT"]
-    (between,) = [row for row in document["differences"] if row["against"] == "EAT"]
+def test_json_has_the_numbers(folders):
+    document = document_of(folders["beats"], folders["eat"])
+    assert document["runs"] == ["beats", "eat"]
+    (between,) = [row for row in document["differences"] if row["against"] == "eat"]
     assert between["low"] < between["value"] < between["high"]
     assert (between["n"], between["over"]) == (5, "machines")
+
+
+def test_runs_in_folders_of_one_name_are_told_apart_by_their_paths(folders, tmp_path):
+    again = shutil.copytree(folders["eat"], tmp_path / "eat")
+    assert document_of(folders["eat"], again)["runs"] == [str(folders["eat"]), str(again)]
 
 
 def test_another_system_is_compared_on_the_clips_of_a_run(folders, tmp_path):
@@ -44,21 +53,17 @@ def test_another_system_is_compared_on_the_clips_of_a_run(folders, tmp_path):
     table = clips.rename(columns={"clip": "path", "blend": "score"})
     columns = ["path", "machine", "section", "split", "score"]
     table[columns].to_csv(tmp_path / "theirs.csv", index=False)
-    system = f"theirs={tmp_path / 'theirs.csv'}"
-    document = json.loads(run("compare", folders["beats"], "--system", system, "--json").stdout)
-    scores = {row["rule"]: row["eval_score"] for row in document["rules"]}
-    assert scores["system"] == pytest.approx(scores["blend"])
     # a run is a system, too: the configuration that it chose
-    own = run("compare", folders["beats"], "--system", f"again={folders['beats']}", "--json")
-    scores = {row["rule"]: row["eval_score"] for row in json.loads(own.stdout)["rules"]}
-    assert scores["system"] == pytest.approx(scores["guarded"])
+    for rule, system in (("blend", tmp_path / "theirs.csv"), ("guarded", folders["beats"])):
+        rows = document_of(folders["beats"], "--system", f"other={system}")["rules"]
+        scores = {row["rule"]: row["eval_score"] for row in rows}
+        assert scores["system"] == pytest.approx(scores[rule])
 
 
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (("eat", "eat"), (), "called 'eat'. Tell them apart with --name"),
-        (("eat", "beats"), ("--name", "EAT"), "2 runs but 1 names"),
+        (("eat", "eat"), (), "every run once"),
         ((".",), (), "not a finished run"),
         (("eat",), ("--system", "theirs"), "NAME=TABLE"),
     ],

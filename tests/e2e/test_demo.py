@@ -6,45 +6,37 @@ import pytest
 from command_line import refused, run, said
 
 from daco.commands import demo as command
+from daco.experiments.result import StudyResult
 
 SMALL = ("--source", 2, "--target", 1, "--test", 4, "--seconds", 0.5, "--workers", 1)
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    folder, stages = tmp_path_factory.mktemp("demo"), []
-    size = {"n_source": 30, "n_target": 6, "n_test": 16, "seconds": 1.0, "workers": 1}
-    result = command.run_demo(folder, 0, lambda *stage: stages.append(stage), **size)
-    return folder, result, stages
+    """The folder, and what was printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    size = {"source": 30, "target": 6, "test": 16, "seconds": 1.0, "workers": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "SIZE", size)
+        return folder, said("demo", "--out", folder, "--no-open")
 
 
-def test_every_clip_is_recorded_embedded_and_scored(demo):
-    _, result, stages = demo
-    counts = {stage: (done, total) for stage, done, total in stages}
-    assert counts["recording"] == (208, 208)
-    assert counts["embedding dev"] == counts["embedding eval"] == (104, 104)
-    assert len(result.clips) == 208
+def test_it_prints_the_rules_and_names_the_report(demo):
+    folder, text = demo
+    assert "208 clips of 1 s from 4 machines" in text
+    assert " blend " in text
+    assert f"report: {folder / 'study' / 'report.html'}" in text
+    assert (folder / "study" / "report.html").stat().st_size > 10_000
 
 
 def test_it_chooses_on_two_machines_and_evaluates_on_two_with_labels_from_truth_tables(demo):
-    _, result, _ = demo
+    result = StudyResult.read(demo[0] / "study")
     machines = result.clips.groupby("set")["machine"].unique()
     assert sorted(machines["dev"]) == ["bearing", "fan"]
     assert sorted(machines["eval"]) == ["motor", "valve"]
-    test = result.clips[result.clips["split"] == "test"]
-    assert (test.groupby(["machine", "domain", "label"]).size() == 4).all()
+    assert (result.test_clips.groupby(["machine", "domain", "label"]).size() == 4).all()
     assert len(result.candidates) == 51
     assert result.grid()["eval_score"].notna().all()
-
-
-def test_the_command_prints_the_rules_and_names_the_report(tmp_path, monkeypatch, demo):
-    monkeypatch.setattr(command, "run_demo", lambda *arguments, **size: demo[1])
-    text = said("demo", "--out", tmp_path / "new", "--no-open")
-    page = demo[0] / "study" / "report.html"
-    assert "bearing and fan" in text
-    assert "blend" in text
-    assert f"report: {page}" in text
-    assert page.stat().st_size > 10_000
 
 
 def test_a_folder_in_use_is_not_overwritten(demo, tmp_path):

@@ -18,9 +18,9 @@ TRUTHS = {
     2022: lambda root: make_truth_of_2022(root / "dcase2022_evaluator"),
 }
 ROWS = {
-    2020: ["fan train all 01 03 05 9 - - 0.5 16k 1", "test all 01 03 05 12 12 - 0.5 16k 1"],
-    2021: ["fan train source 03-05 9 - - 0.5 16k 1", "test source 03-05 12 12 - 0.5 16k 1"],
-    2022: ["fan train source 03-05 9 - - 0.5 16k 1", "test source 03-05 12 12 - 0.5 16k 1"],
+    2020: ["2020 fan train all 3 9 - - 0.5 16k 1", "2020 fan test all 3 12 12 - 0.5 16k 1"],
+    2021: ["2021 fan train source 3 9 - - 0.5 16k 1", "2021 fan test source 3 12 12 - 0.5 16k 1"],
+    2022: ["2022 fan train source 3 9 - - 0.5 16k 1", "2022 fan test source 3 12 12 - 0.5 16k 1"],
 }
 
 

@@ -28,6 +28,13 @@ def test_without_receivers_it_says_where_to_add_them(tmp_path):
     assert "nobody gets messages" in said("notify", plant)
 
 
+def deliver(config, store):
+    notifier = Notifier(config, store)
+    notifier.start()
+    assert notifier.finish(30.0) == 0
+    notifier.stop()
+
+
 def test_refused_messages_are_listed_and_sent_again(tmp_path):
     with receiving() as server:
         plant = write_plant(tmp_path, {"press": {}}, notify={"webhook": server.url})
@@ -36,18 +43,11 @@ def test_refused_messages_are_listed_and_sent_again(tmp_path):
         with Store.open(config.service.database, **rules) as store:
             add(store, anomalous=True)
             server.answer = lambda _: 410
-            notifier = Notifier(config, store)
-            notifier.start()
-            assert notifier.finish(30.0) == 0
-            notifier.stop()
-        text = said("notify", plant)
-        assert "alarm.opened: the webhook at 127.0.0.1 answered 410" in text
-        assert "will be sent again" in run("notify", plant, "--resend").stdout
-        server.answer = lambda _: 204
-        with Store.open(config.service.database, **rules) as store:
-            notifier = Notifier(config, store)
-            notifier.start()
-            assert notifier.finish(30.0) == 0
-            notifier.stop()
+            deliver(config, store)
+            text = said("notify", plant)
+            assert "alarm.opened: the webhook at 127.0.0.1 answered 410" in text
+            assert "will be sent again" in run("notify", plant, "--resend").stdout
+            server.answer = lambda _: 204
+            deliver(config, store)
             assert store.outbox.refused(10) == []
-    assert len({headers["webhook-id"] for headers, body in server.accepted}) >= 1
+    assert server.accepted

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.table import Table
-from rich.text import Text
-
 from daco.commands import options as shared
-from daco.commands.console import Output, new_table, progress_bars
-from daco.commands.options import Location, flag, location_option, require_folder
+from daco.commands.console import Output, progress_bars
+from daco.commands.options import Location, location_option, require_folder
+from daco.commands.records import show_records
 from daco.errors import DacoError, DataError
-from daco.text import name_list, quantity
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.data.clips import ClipTable
 
-SAMPLE = 5  # remote clips of each row of the table that are fetched without --probe
-ROW = ["year", "machine", "split", "domain"]
+SAMPLE = 5
+"""Clips of each row of the printed table that are opened in a remote folder."""
+
+_THREADS = 8
+_SHOWN = 20  # clips that cannot be read
+_ROW = ["year", "machine", "split", "domain"]
+_NUMBERS = {"normal": "normal", "anomaly": "anomaly", "unknown": "no\nlabel"}
+_NUMBERS |= {"seconds": "seconds", "rate": "rate", "channels": "ch"}
+_HEADER = ["sample_rate", "channels", "seconds", "error"]
 
 
 def clips(
     source: shared.Clips,
     truth: shared.Truth = None,
     year: shared.Year = None,
-    probe: Annotated[
-        bool, flag("--probe", "Open every clip of a remote folder, and not only a few.")
-    ] = False,
     manifest: Annotated[
         Location | None,
         location_option("Write a manifest of the clips to this .csv or .parquet file."),
@@ -41,7 +41,9 @@ def clips(
     session_by: shared.SessionBy = None,
 ) -> None:
     """List the clips of a data set and everything that looks odd."""
+    from daco.data.manifest import write_manifest
     from daco.data.sources import read_clips
+    from daco.files.remote import is_remote
 
     console = Output()
     require_folder(manifest)
@@ -49,25 +51,22 @@ def clips(
         source, truth=truth, year=year, machine_level=machine_level, domain_level=domain_level
     )
     table, sessions = _with_sessions(table, session_by)
-    frame, unreadable = _with_headers(table, everything=probe)
+    frame = _with_headers(table)
     machines = quantity(len(table.by_machine()), "machine")
     console.write(f"{quantity(table.clips, 'clip')} of {machines} in {table.root}", wrap=False)
-    for of_year, rows in frame.groupby("year", dropna=False):
-        console.print(_year_table(None if of_year < 0 else int(of_year), rows))
-    if frame["seconds"].isna().sum() > len(unreadable):
-        console.write(f"daco opened {SAMPLE} clips of each row. --probe opens all clips.")
-    console.print()
+    texts = {name: name for name in _ROW if name != "year" or frame["year"].any()}
+    sections = {"sections": "sec-\ntions"} if frame["section"].nunique() > 1 else {}
+    show_records(console, _rows(frame), texts, sections | _NUMBERS)
+    if is_remote(table.root):
+        console.write(f"daco opened {SAMPLE} clips of each row.")
     for line in "\n".join([table.understood, *sessions]).splitlines():
         console.write(line)
-    listed = [f"{quantity(unreadable, 'clip')} cannot be read: {name_list(unreadable, 3)}"]
-    oddities = [*table.oddities, *(listed if unreadable else []), *_mixtures(frame)]
+    oddities = [*table.oddities, *_oddities(frame)]
     ending = "y" if len(oddities) == 1 else "ies"
     console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing looks odd.")
     for oddity in oddities:
         console.write(f"- {oddity}")
     if manifest is not None:
-        from daco.data.manifest import write_manifest
-
         write_manifest(table, manifest)
         console.write(f"Written: {manifest}", wrap=False)
 
@@ -89,104 +88,74 @@ def _with_sessions(table: ClipTable, rule: str | None) -> tuple[ClipTable, list[
     return replace(table, clips=tuple(by_path.get(each.path, each) for each in table)), notes
 
 
-def _with_headers(table: ClipTable, *, everything: bool) -> tuple[Any, list[str]]:
-    """The clips in the order of the table that is printed, with what their headers say.
-
-    Clips that were not opened have missing values. The list has an error for each that cannot be
-    read.
-    """
+def _with_headers(table: ClipTable) -> Any:
+    """The clips by machine, split and domain, with what their headers say, or why they do not."""
     import pandas as pd
 
     from daco.audio.decode import probe
     from daco.data.clips import SPLITS
-    from daco.files.remote import REMOTE_THREADS
+    from daco.files.remote import is_remote
 
     def look(path: str) -> dict[str, Any]:
         try:
             if (table.root / path).stat().st_size:  # an empty file is an oddity already
                 return asdict(probe(table.root / path, to_end=True))
         except (DacoError, OSError) as error:
-            return {"error": str(error)}
-        return {"error": None}
+            return {"error": f"{path}: {getattr(error, 'reason', error)}"}
+        return {}
 
     frame: Any = table.to_pandas()
-    frame["year"] = frame["year"].fillna(-1).astype(int)
+    frame["year"] = ["" if clip.year is None else str(clip.year) for clip in table]
     frame["split"] = pd.Categorical(frame["split"], SPLITS, ordered=True)
-    frame = frame.sort_values(ROW, kind="stable", na_position="first").reset_index(drop=True)
-    is_local = isinstance(table.root, Path)
+    frame = frame.sort_values(_ROW, kind="stable", na_position="first")
     opened = frame
-    if not (is_local or everything):
-        rows = frame.groupby(ROW, dropna=False, observed=True, group_keys=False)
-        opened = rows.apply(lambda each: each[:: -(-len(each) // SAMPLE)])
-    threads = min(8, 2 * (os.cpu_count() or 1)) if is_local else REMOTE_THREADS
+    if is_remote(table.root):
+        opened = frame.groupby(_ROW, dropna=False, observed=True).head(SAMPLE)
     headers = []
-    with progress_bars(Output(stderr=True)) as report, ThreadPoolExecutor(threads) as pool:
+    with progress_bars(Output(stderr=True)) as report, ThreadPoolExecutor(_THREADS) as pool:
         for header in pool.map(look, opened["path"]):
             headers.append(header)
             report("opening clips", len(headers), len(opened))
-    names = ["sample_rate", "channels", "seconds", "error"]
-    frame = frame.join(pd.DataFrame(headers, index=opened.index).reindex(columns=names))
-    return frame, frame["error"].dropna().tolist()
+    return frame.join(pd.DataFrame(headers, index=opened.index).reindex(columns=_HEADER))
 
 
-def _year_table(year: int | None, rows: Any) -> Table:
-    texts, headings = ["machine", "split", "domain"], ["normal", "anomaly", "no\nlabel"]
-    if several := rows["section"].nunique() > 1:
-        texts.append("ids" if year == 2020 else "sections")
-    title = None if year is None else str(year)
-    table = new_table(texts, [*headings, "seconds", "rate", "ch"], title=title)
-    table.columns[1].no_wrap, table.columns[2].overflow = True, "fold"
-    above = ("", "")
-    for (_, machine, split, domain), members in rows.groupby(ROW, dropna=False, observed=True):
-        if above[0] not in ("", machine):
-            table.add_section()
-        labels = members["label"]
-        counts = ((labels == 0).sum(), (labels == 1).sum(), labels.isna().sum())
-        headers = members.dropna(subset="seconds")
-        table.add_row(
-            Text("" if above[0] == machine else machine),
-            "" if above == (machine, split) else split,
-            Text(domain if isinstance(domain, str) else "-"),
-            *([_range_of(sorted(set(members["section"])))] if several else []),
-            *(str(count or "-") for count in counts),
-            _span(headers["seconds"].tolist()),
-            _one_of([f"{rate / 1000:g}k" for rate in headers["sample_rate"]]),
-            _one_of([f"{channels:g}" for channels in headers["channels"]]),
-        )
-        above = machine, split
-    return table
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    """What is printed of the clips of each year, machine, split and domain, without zeros."""
+    table = frame.groupby(_ROW, dropna=False, observed=True).agg(
+        sections=("section", "nunique"),
+        normal=("label", lambda labels: (labels == 0).sum()),
+        anomaly=("label", lambda labels: (labels == 1).sum()),
+        unknown=("label", lambda labels: labels.isna().sum()),
+        seconds=("seconds", _span),
+        rate=("sample_rate", lambda rates: _one_of(rates / 1000, "k")),
+        channels=("channels", _one_of),
+    )
+    return list(table.reset_index().replace({0: None}).to_dict("records"))
 
 
-def _range_of(names: Sequence[str]) -> Text:
-    """Sections such as 00-05, or 00 02 04 06 where there are gaps."""
-    ends = [name for name in (names[0], names[-1]) if name.isdecimal()]
-    whole = len(names) > 2 and len(ends) == 2 and int(ends[1]) - int(ends[0]) == len(names) - 1
-    return Text(f"{names[0]}-{names[-1]}" if whole else " ".join(names))
-
-
-def _span(seconds: Sequence[float]) -> str:
+def _span(seconds: Any) -> str | None:
     """Shortest and longest, one number where they are the same."""
-    ends = dict.fromkeys(f"{end:.3g}" for end in (min(seconds), max(seconds))) if seconds else ()
-    return "-".join(ends)
+    ends = dict.fromkeys(f"{end:.3g}" for end in (seconds.min(), seconds.max()))
+    return "-".join(ends) if seconds.notna().any() else None
 
 
-def _one_of(values: Sequence[str]) -> str:
-    return "mixed" if len(set(values)) > 1 else values[0] if values else ""
+def _one_of(values: Any, unit: str = "") -> str | None:
+    known = values.dropna().unique()
+    return "mixed" if len(known) > 1 else f"{known[0]:g}{unit}" if len(known) else None
 
 
-def _mixtures(frame: Any) -> list[str]:
-    """Machines whose clips are not all of one rate, length and number of channels."""
-    from daco.data.clips import machine_title
-
-    oddities = []
-    for (year, machine), rows in frame.dropna(subset="seconds").groupby(["year", "machine"]):
-        title = machine_title(None if year < 0 else int(year), machine)
-        for name, words in (("sample_rate", "of {} Hz"), ("channels", "with {} channels")):
-            values = sorted(set(rows[name]))
+def _oddities(frame: Any) -> Iterator[str]:
+    """Clips that cannot be read, and machines whose clips differ in rate, channels or length."""
+    unreadable = frame["error"].dropna().tolist()
+    yield from unreadable[:_SHOWN]
+    if len(unreadable) > _SHOWN:
+        yield f"{len(unreadable) - _SHOWN:,} more clips cannot be read."
+    for (year, name), clips in frame.dropna(subset="seconds").groupby(["year", "machine"]):
+        machine = f"{name} ({year})" if year else name
+        for column, words in (("sample_rate", "of {} Hz"), ("channels", "with {} channels")):
+            values = sorted(set(clips[column]))
             if len(values) > 1:
                 listed = " and ".join(f"{value:g}" for value in values)
-                oddities.append(f"{title} has clips {words.format(listed)}.")
-        if rows["seconds"].round(2).nunique() > 1:
-            span = _span(rows["seconds"].tolist())
-            oddities.append(f"{title} has clips of different lengths, {span} s.")
-    return oddities
+                yield f"{machine} has clips {words.format(listed)}."
+        if clips["seconds"].round(2).nunique() > 1:
+            yield f"{machine} has clips of different lengths, {_span(clips['seconds'])} s."

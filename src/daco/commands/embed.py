@@ -69,8 +69,19 @@ def embed(
         with errors.status(f"comparing {out.name} with the recordings..."):
             changes = changes_since(table, out, origin, skip=skip, verify=verify)
         if changes is not None:
-            _show_finished(console, out, quantity(table.clips, "clip"), *changes)
-            return
+            different, left_out = changes
+            if different:
+                raise InputError(
+                    f"{out} was made from something else: {'; '.join(different)}. Choose another "
+                    "--out, or replace the table with --force."
+                )
+            less = f", {left_out} of them left out" if left_out else ""
+            console.write(
+                f"{out} is finished: {quantity(table.clips, 'clip')}{less}, the same recordings "
+                "and settings. --force embeds them again.",
+                wrap=False,
+            )
+            raise typer.Exit(shared.SKIPPED_EXIT if left_out else 0)
     advice = "Finished work is kept; the same command continues it."
     with interruptible(advice), progress_bars(errors) as report:
         result = embed_clips(
@@ -109,22 +120,3 @@ def load_network(
     with errors.status(f"loading {backbone}..."):
         here = device if engine == "local" else "cpu"
         return load(backbone, weights=weights, device=here, precision=precision)
-
-
-def _show_finished(
-    console: Output, out: shared.Location, clips: str, changes: list[str], left_out: int
-) -> None:
-    """Print that a table is finished; an error where it was made from something else."""
-    if changes:
-        raise InputError(
-            f"{out} was made from something else: {'; '.join(changes)}. Choose another --out, or "
-            "replace the table with --force."
-        )
-    less = f", {left_out} of them left out" if left_out else ""
-    console.write(
-        f"{out} is finished: {clips}{less}, the same recordings and settings. --force embeds them "
-        "again.",
-        wrap=False,
-    )
-    if left_out:
-        raise typer.Exit(shared.SKIPPED_EXIT)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from daco.commands.console import Output, new_table, print_json
+from daco.commands.console import Output, print_json
 from daco.commands.options import AsJson, Truth, Year, argument, flag, option
+from daco.commands.records import show_records
 from daco.errors import DataError
 from daco.text import quantity
 
@@ -26,9 +27,6 @@ _MEANING = (
     "An AUC compares one domain's normal clips with all anomalies. The score is the harmonic mean "
     "of AUC source, AUC target and pAUC over all machines and sections."
 )
-_WORDS = {"auc": "AUC", "pauc": "pAUC", "f1": "F1", "precision": "precis."}
-_WORDS |= {"p_value": "p", "delta": "delta", "low": "low", "high": "high"}
-_DECISIONS = ("precision_", "recall_", "f1_")
 
 
 def evaluate(
@@ -62,8 +60,8 @@ def evaluate(
     if as_json:
         print_json(result.to_dict())
     else:
-        several = len(result.systems) + len(result.failures) > 1
         if len(result.systems):
+            several = len(result.systems) + len(result.failures) > 1
             (_show_ranking if several else _show_system)(console, result)
             _show_notes(console, result)
         if out is not None:
@@ -89,10 +87,10 @@ def _show_system(console: Output, result: Evaluation) -> None:
     ]
     rows.append(system | {"machine": f"{rule_of(result.year).mean} mean"})
     names = [str(name) for name in result.machines.columns[4:]]
-    decided = [name for name in names if name.startswith(_DECISIONS)]
-    _print_table(console, rows, ["machine", *(name for name in names if name not in decided)])
-    if decided:
-        _print_table(console, rows, ["machine", *decided])
+    decided = [name for name in names if name.startswith(("precision_", "recall_", "f1_"))]
+    for group in ([name for name in names if name not in decided], decided):
+        if group:
+            _show_metrics(console, rows, "machine", group)
     label = "Mean of AUC and pAUC" if result.year == 2020 else "Official score"
     if system["missing"]:
         noun = "machine" if system["n_machines"] == len(result.machines) else "section"
@@ -110,47 +108,36 @@ def _show_ranking(console: Output, result: Evaluation) -> None:
         partial = f"- {row['system']} (partial)"
         row["system"] = partial if row["missing"] else f"{place} {row['system']}"
     f1 = [name for name in ("f1_source", "f1_target", "f1_all") if name in result.systems]
-    _print_table(console, rows, ["system", "official_score", "low", "high", *result.official, *f1])
+    _show_metrics(console, rows, "system", ["official_score", "low", "high", *result.official, *f1])
     console.write(
         "low and high: 95 % interval of the official score over machines (jackknife, Student's t). "
         "Metrics are means over machines. Partial scores are not comparable."
     )
     if len(result.differences):
         rows = result.differences.to_dict("records")
-        _print_table(console, rows, ["second", "delta", "low", "high", "p_value"])
+        for row in rows:
+            row["p"] = f"{row['p_value']:.3f}"
+        _show_metrics(console, rows, "second", ["delta", "low", "high", "p"])
         console.write(
             f"delta: {rows[0]['first']} minus the system, paired over machines. p is for one "
             "comparison, two-sided: the two systems exchange their results on each machine."
         )
 
 
+def _show_metrics(
+    console: Output, rows: Iterable[Mapping[Any, Any]], title: str, names: Sequence[str]
+) -> None:
+    headings = (name.replace("auc", "AUC").replace("f1", "F1").replace("_", "\n") for name in names)
+    show_records(console, rows, {title: title}, dict(zip(names, headings, strict=True)))
+
+
 def _show_notes(console: Output, result: Evaluation) -> None:
     from daco.evaluation.intervals import too_few_machines
 
     console.write(f"In percent. {_MEANINGS.get(result.year or 0, _MEANING)}")
-    for row in result.systems.to_dict("records"):
-        if row["missing"]:
-            console.write(f"- {row['system']} has no scores for {', '.join(row['missing'])}.")
-    for note in (too_few_machines(result.systems["n_machines"].max()), *result.notes):
-        if note:
-            console.write(f"- {note}")
-
-
-def _print_table(console: Output, rows: Sequence[dict[Any, Any]], names: list[str]) -> None:
-    """Print columns of records, the first as text and others as numbers."""
-    table = new_table(names[:1], [_heading(name) for name in names[1:]])
-    for row in rows:
-        cells = [row[names[0]]]
-        for name in names[1:]:
-            value = row.get(name, float("nan"))
-            digits = 3 if name == "p_value" else 2
-            cells.append("-" if value != value else f"{value:.{digits}f}")
-        table.add_row(*map(Text, cells))
-    console.print(table, "")
-
-
-def _heading(name: str) -> str:
-    if name in _WORDS:
-        return _WORDS[name]
-    first, _, rest = name.partition("_")
-    return f"{_WORDS.get(first, first)}\n{_WORDS.get(rest, rest)}"
+    caution = too_few_machines(result.systems["n_machines"].max())
+    rows = result.systems.to_dict("records")
+    missing = [(row["system"], ", ".join(row["missing"])) for row in rows if row["missing"]]
+    notes = [f"{system} has no scores for {names}." for system, names in missing]
+    for note in (*notes, *([caution] if caution else []), *result.notes):
+        console.write(f"- {note}")

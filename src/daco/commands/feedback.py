@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import getpass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-from rich.table import Table
 
 from daco.commands import options as shared
 from daco.commands.console import Output
-from daco.commands.options import argument, flag, option, require_folder
+from daco.commands.options import argument, flag, option
+from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
+from daco.commands.records import show_records
 from daco.errors import InputError
-from daco.text import printable, quantity
+from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.monitoring.config import PlantConfig
     from daco.monitoring.store import Store
 
 _LISTED = 20
@@ -31,9 +29,7 @@ class What(StrEnum):
 
 
 def feedback(
-    plant: Annotated[
-        Path, argument("Use this daco.toml, a folder with one, or the model file of one machine.")
-    ],
+    plant: PlantOrModel,
     what: Annotated[
         What | None,
         argument("Answer false-alarm or fault. Without it, daco lists alarms, answers and rates."),
@@ -52,28 +48,24 @@ def feedback(
     reset: Annotated[
         bool, flag("--reset", "Forget everything learned, so that the model alone decides again.")
     ] = False,
-    manifest: Annotated[
-        Path | None, option("Write a manifest of false alarms that daco update can add.")
-    ] = None,
     db: shared.Database = None,
 ) -> None:
     """Answer whether a recording or an alarm was a fault, and show the realised rates.
 
     The answers move the alarm limit where the machine adapts (adapt = true in daco.toml) or was
-    declared healthy. daco never learns from faults. The last answer counts. To add false alarms
-    to the healthy recordings, write their manifest and give it to daco update.
+    declared healthy. daco never learns from faults. The last answer counts.
     """
-    from daco.detector.model import MachineModel
-    from daco.monitoring.store import Person, Store
+    with monitor_packages():
+        from daco.detector.model import MachineModel
+        from daco.monitoring.store import Person, Store
 
     console = Output()
     if (what is None) != (clip is None and alarm is None) or (clip and alarm):
         raise InputError("Give false-alarm or fault, and the number of one clip or of one alarm.")
-    require_folder(manifest)
-    config = _config(plant, db)
-    name = _machine(config, machine)
+    config = read_plant(plant, db)
+    name = _one_machine(list(config.machine), machine)
     who = Person(by or (_user() if what or commission or reset else ""), "command line")
-    loaded = MachineModel.load(config.machine[name].model)
+    model = MachineModel.load(config.machine[name].model)
     with Store.open(config.service.database, create=commission is not None) as store:
         if what is not None:
             found = store.clip(clip) if clip else store.alarm(alarm or 0)
@@ -87,29 +79,13 @@ def feedback(
             words = "What was learned is forgotten" if done else "Nothing was learned"
             console.write(f"{words}. The model alone decides.")
         if commission is not None:
-            sha256, rate = loaded.sha256, loaded.false_alarm_rate
-            store.people.declare_healthy(name, commission, who, model_sha256=sha256, rate=rate)
-        if manifest is not None:
-            _write_manifest(console, config, store, name, manifest)
-        _show(console, store, name, loaded)
+            store.people.declare_healthy(
+                name, commission, who, model_sha256=model.sha256, rate=model.false_alarm_rate
+            )
+        _show(console, store, name, model)
 
 
-def _config(plant: Path, db: str | None) -> PlantConfig:
-    from daco.detector.modelfile import SUFFIX
-    from daco.monitoring.config import PlantConfig
-
-    if plant.suffix != SUFFIX or plant.is_dir():
-        return PlantConfig.load(plant, service={"database": db})
-    service = {
-        "database": shared.database_of(db, plant),
-        "recordings": plant.absolute().parent / "kept",
-    }
-    name = plant.name.removesuffix(SUFFIX)
-    return PlantConfig.load(None, service=service, machine={name: {"model": plant}})
-
-
-def _machine(config: PlantConfig, name: str | None) -> str:
-    known = list(config.machine)
+def _one_machine(known: list[str], name: str | None) -> str:
     if name is None and len(known) == 1:
         return known[0]
     if name not in known:
@@ -124,29 +100,6 @@ def _user() -> str:
         raise InputError("Your user name is not known. Give a name with --by.") from None
 
 
-def _write_manifest(
-    console: Output, config: PlantConfig, store: Store, machine: str, manifest: Path
-) -> None:
-    """List recordings of false alarms: the files they came from, or kept ones."""
-    import pandas as pd
-
-    rows, kept = [], config.service.recordings.absolute()
-    for clip in store.false_alarms(machine):
-        sha256 = clip.audio_sha256 or "-"
-        files = [Path(clip.audio_path or "-"), *kept.glob(f"{sha256[:2]}/{sha256}.*")]
-        path = next((file for file in files if file.is_file()), None)
-        if path is not None:
-            domain, _ = max(clip.domain_weights.items(), key=lambda each: each[1])
-            rows.append({"path": str(path), "machine": machine, "domain": domain})
-    if not rows:
-        raise InputError(
-            f"This computer has no recording of a false alarm of {machine}. Run daco feedback "
-            "where the recordings are."
-        )
-    pd.DataFrame(rows).to_csv(manifest, index=False)
-    console.write(f"{manifest}: {quantity(rows, 'recording')}", wrap=False)
-
-
 def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:
     from daco.monitoring.alarms import FAULT
 
@@ -157,13 +110,17 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
     if waiting:
         numbers = ", ".join(str(each.id) for each in waiting[:_LISTED])
         console.write(f"{quantity(waiting, 'alarm')} without an answer: {numbers}.")
-    answers = store.answers(machine, _LISTED)
-    if answers:
-        table = Table("when", "about", "answer", "by", "comment", box=None)
-        for each in answers:
-            words = [each.target, each.action.removeprefix("answer "), each.who, each.detail]
-            table.add_row(f"{each.at:%Y-%m-%d %H:%M}", *(printable(word or "") for word in words))
-        console.print(table)
+    rows = [
+        {
+            "when": f"{each.at.astimezone():%Y-%m-%d %H:%M}",
+            "about": each.target,
+            "answer": each.action.removeprefix("answer "),
+            "by": each.who,
+            "comment": each.detail or "",
+        }
+        for each in store.answers(machine, _LISTED)
+    ]
+    show_records(console, rows, {key: key for key in rows[0]} if rows else {})
 
 
 def feedback_sentences(store: Store, machine: str, model: MachineModel) -> list[str]:

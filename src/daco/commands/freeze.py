@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from daco.commands.console import Output, new_table, print_json
 from daco.commands.options import AsJson, RunFolder, Truth, argument, option
+from daco.commands.records import show_records
 
 if TYPE_CHECKING:
     from daco.experiments.freeze import Verification
@@ -81,6 +82,7 @@ def verify(
 
 
 def _show(console: Output, result: Verification) -> None:
+    from daco.evaluation.intervals import too_few_machines
     from daco.experiments.freeze import KNOWN
 
     document = result.document
@@ -91,11 +93,15 @@ def _show(console: Output, result: Verification) -> None:
             console.print(_KNOWN)
     table = new_table(["", "", ""], box=None, show_header=False, padding=(0, 2, 0, 0))
     for check in result.checks:
-        style = _STYLE[check.status]
-        table.add_row(Text(check.what), Text(check.status, style), Text(check.detail))
+        status = Text(check.status, _STYLE[check.status])
+        table.add_row(Text(check.what), status, Text(check.detail))
     console.print(table, "")
     if result.scores:
-        _show_scores(console, result.scores)
+        titles = {"pick": "", "configuration": "configuration", "score": "official score"}
+        rows = [row | {"difference": row["difference"] or ""} for row in result.scores]
+        show_records(console, rows, titles | {"difference": "frozen pick minus it"})
+        console.write("In percent, with 95 % intervals over machines (jackknife, Student's t).")
+        console.print(f"{too_few_machines(result.scores[0]['score'].n) or ''}\n")
     elif document:
         console.write("No evaluation label is known, so nothing is scored: see --truth.")
     changed = [check.what for check in result.checks if check.status == "changed"]
@@ -103,17 +109,3 @@ def _show(console: Output, result: Verification) -> None:
         console.write(f"Changed: {', '.join(changed)}.", style="bold red")
     else:
         console.print("[bold green]Nothing changed.[/bold green]")
-
-
-def _show_scores(console: Output, scores: list[dict[str, Any]]) -> None:
-    from daco.evaluation.intervals import too_few_machines
-
-    table = new_table(["", "configuration", "official score", "frozen pick minus it"])
-    for row in scores:
-        # Text, because the square brackets of an interval are no markup.
-        score, difference = Text(str(row["score"])), Text(str(row["difference"] or ""))
-        table.add_row(row["pick"], row["configuration"], score, difference)
-    console.print(table)
-    console.write("In percent, with 95 % intervals over machines (jackknife, Student's t).")
-    few = too_few_machines(scores[0]["score"].n)
-    console.print(f"{few}\n" if few else "")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from daco.commands.console import Output, new_table
-from daco.commands.options import argument, flag, option
+from daco.commands.console import Output
+from daco.commands.options import flag, option
+from daco.commands.plant import PlantPath, monitor_packages
+from daco.commands.records import show_records
 from daco.text import quantity
 
 
 def history(
-    plant: Annotated[Path, argument("Use this daco.toml, or the one in this folder.")] = Path("."),
+    plant: PlantPath = Path("."),
     backup: Annotated[
         Path | None, option("Write a copy of the database to this file, also while it is in use.")
     ] = None,
@@ -27,8 +29,9 @@ def history(
     The monitor deletes old recordings on its own. It refuses to delete most of them at once, since
     a wrong clock would have the same effect. If that is what you want, --prune does it.
     """
-    from daco.monitoring.config import PlantConfig
-    from daco.monitoring.store import Store, retention
+    with monitor_packages():
+        from daco.monitoring.config import PlantConfig
+        from daco.monitoring.store import Store, retention
 
     console = Output()
     config = PlantConfig.load(plant)
@@ -42,9 +45,8 @@ def history(
         if prune:
             removal = retention.prune(store.database, config.keep_of, force=True)
             console.write(f"Deleted {quantity(removal.clips, 'recording')}.")
-        table = new_table(["machine"], ["recordings", "anomalous", "open alarms"])
-        for each in store.machines_summary():
-            table.add_row(
-                each.machine, f"{each.clips:,}", f"{each.anomalous:,}", f"{each.open_alarms}"
-            )
-        console.print(table)
+        rows = [vars(each) for each in store.machines_summary()]
+    numbers = {"clips": "recordings", "anomalous": "anomalous", "open_alarms": "open alarms"}
+    show_records(console, rows, {"machine": "machine"}, numbers)
+    if not rows:
+        console.write("No recording has been judged yet.")

@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daco.commands.console import Output, new_table
-from daco.commands.options import argument, flag
-from daco.errors import InputError, MissingExtraError
+from daco.commands.console import Output
+from daco.commands.options import flag
+from daco.commands.plant import PlantPath, monitor_packages
+from daco.commands.records import show_records
+from daco.errors import InputError
 from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.monitoring.config import PlantConfig
 
+_NOBODY = "nobody gets messages. Add urls, mqtt or webhook below [notify]."
+_SHOWN = 20
+
 
 def notify(
-    plant: Annotated[Path, argument("Use this daco.toml, or the one in this folder.")] = Path("."),
+    plant: PlantPath = Path("."),
     test: Annotated[bool, flag("--test", "Send a test message to every receiver.")] = False,
     resend: Annotated[
         bool, flag("--resend", "Send messages again that a receiver has refused.")
@@ -30,32 +35,23 @@ def notify(
 
     Exit codes: 0 success, 3 a test message was not delivered, 2 a mistake in the call.
     """
-    try:
+    with monitor_packages():
         from daco.monitoring.config import PlantConfig
         from daco.monitoring.notify import send_test
-    except MissingExtraError:
-        raise
-    except ImportError as error:
-        raise MissingExtraError(
-            f'Messages need more packages ({error.name}): pip install "daco-asd[serve]".'
-        ) from None
 
     console = Output()
     config = PlantConfig.load(plant)
-    if test:
-        results = send_test(config)
-        if not results:
-            raise InputError(_NOBODY, path=plant)
-        for result in results:
-            how = "sent" if result.error is None else f"NOT SENT: {result.error}"
-            console.write(f"{result.label}: {how}", wrap=False)
-        if any(result.error is not None for result in results):
-            raise typer.Exit(3)
+    if not test:
+        _show_outbox(console, config, resend)
         return
-    _show_outbox(console, config, resend)
-
-
-_NOBODY = "nobody gets messages. Add urls, mqtt or webhook below [notify]."
+    results = send_test(config)
+    if not results:
+        raise InputError(_NOBODY, path=plant)
+    for result in results:
+        how = "sent" if result.error is None else f"NOT SENT: {result.error}"
+        console.write(f"{result.label}: {how}", wrap=False)
+    if any(result.error is not None for result in results):
+        raise typer.Exit(3)
 
 
 def _show_outbox(console: Output, config: PlantConfig, resend: bool) -> None:
@@ -68,13 +64,15 @@ def _show_outbox(console: Output, config: PlantConfig, resend: bool) -> None:
         console.write(f"Here {_NOBODY}")
         return
     with Store.open(config.service.database) as store:
-        pending, refused = store.outbox.pending(), store.outbox.pending(refused=True)
-        table = new_table(["receiver"], ["waiting", "refused"], pad_edge=False)
-        for name, label in labels.items():
-            table.add_row(label, str(pending.get(name, 0)), str(refused.get(name, 0)))
-        console.print(table)
+        waiting, refused = store.outbox.pending(), store.outbox.pending(refused=True)
+        rows = [
+            {"receiver": label, "waiting": waiting.get(name, 0), "refused": refused.get(name, 0)}
+            for name, label in labels.items()
+        ]
+        numbers = {"waiting": "waiting", "refused": "refused"}
+        show_records(console, rows, {"receiver": "receiver"}, numbers)
         messages = store.outbox.refused(10_000)
-        for message in messages[:20]:
+        for message in messages[:_SHOWN]:
             when = f"{message.created_at.astimezone():%Y-%m-%d %H:%M}"
             label = labels.get(message.receiver, message.receiver)
             console.write(f"{when} {message.kind}: {label} {message.last_error}", wrap=False)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
-from math import isnan
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import MANY, Output, new_table, print_json, progress_bars
-from daco.commands.options import Location, location_argument, option, require_folder
+from daco.commands.console import MANY, Output, print_json, progress_bars
+from daco.commands.options import Location, location_argument, option
+from daco.commands.records import estimate_text, show_records
 from daco.text import name_list
 
 if TYPE_CHECKING:
@@ -30,7 +28,6 @@ def select(
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
     as_json: shared.AsJson = False,
-    out: Annotated[Path | None, option("Write the JSON to this file, too.")] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
 ) -> None:
@@ -45,10 +42,8 @@ def select(
     from daco.experiments.grids import read_grid
     from daco.experiments.inputs import read_table
     from daco.experiments.select import select_label_free
-    from daco.files.atomic import atomic_write
 
     errors = Output(stderr=True)
-    require_folder(out)
     require_engine(engine)
     candidates = read_grid(grid)  # reports a mistake in it before the table is read
     clips = read_table(table, ("session",))
@@ -65,10 +60,6 @@ def select(
             engine=engine,
             progress=partial(report, "balancing"),
         )
-    if out is not None:
-        with atomic_write(out) as temporary:
-            text = json.dumps(selection.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
-            temporary.write_text(text + "\n", encoding="utf-8")
     if as_json:
         print_json(selection.to_dict())
     else:
@@ -76,49 +67,44 @@ def select(
 
 
 def _show(console: Output, selection: Selection) -> None:
-    many = len(selection.machines) >= MANY
-    common = selection.common if len(selection.machines) > 1 else None
-    table = new_table(
-        ["machine", "clips", "use"], ["criterion", "floor"], box=None, padding=(0, 2, 0, 0)
-    )
-    for each in selection.machines:
-        clips = "+".join(str(n) for n in sorted(each.domains.values(), reverse=True))
-        table.add_row(escape(each.machine), clips, *_cells(each))
+    machines = selection.machines
+    many = len(machines) >= MANY
+    rows = [_row(each, each.machine, each.domains.values()) for each in machines]
+    common = selection.common if len(machines) > 1 else None
     if common is not None:
-        table.add_section()
-        table.add_row(f"all {common.domains['machines']}", "", *_cells(common))
-    console.print(table)
+        rows.append(_row(common, f"all {common.domains['machines']}", ()))
+    texts = {"machine": "machine", "clips": "clips", "use": "use"}
+    show_records(console, rows, texts, {"criterion": "criterion", "floor": "floor"})
     if many:
-        uses = _most_common(each.choice.config for each in selection.machines)
-        console.print(f"Use {uses} machines. --json has the reasons.")
-    for each in (*(() if many else selection.machines), *((common,) if common else ())):
+        uses = Counter(each.choice.config for each in machines).most_common()
+        listed = ", ".join(f"{config} for {n:,}" for config, n in uses)
+        console.print(f"Use {listed} machines. --json has the reasons.")
+    for each in (*(() if many else machines), *((common,) if common else ())):
         who = "One for all machines" if each is common else escape(each.machine)
         reason = escape(each.choice.reason)
         console.print(f"{who}: use [bold]{each.choice.config}[/bold]; {reason}.")
-    console.notes([*_veto_lines(selection, many), *selection.notes])
+    console.notes([*_veto_lines(selection), *selection.notes])
 
 
-def _cells(each: MachineChoice) -> list[str]:
-    """The configuration, its criterion, and the floor of the criterion."""
-    values = each.choice.criterion.get(each.choice.config), each.floor
-    numbers = ("–" if value is None or isnan(value) else f"{value:.3f}" for value in values)
-    return [each.choice.config, *numbers]
+def _row(each: MachineChoice, machine: str, sizes: Iterable[int]) -> dict[str, str]:
+    config = each.choice.config
+    return {
+        "machine": machine,
+        "clips": "+".join(str(n) for n in sorted(sizes, reverse=True)),
+        "use": config,
+        "criterion": estimate_text(each.choice.criterion.get(config), form=".3f"),
+        "floor": estimate_text(each.floor, form=".3f"),
+    }
 
 
-def _veto_lines(selection: Selection, many: bool) -> list[str]:
-    """What the label-free veto excludes on each machine; one line where it is the same."""
+def _veto_lines(selection: Selection) -> Iterator[str]:
+    """What the label-free veto excludes, and for which machines."""
     judged = [each for each in selection.machines if each.choice.pseudo is not None]
-    excluded = Counter(name for each in judged for name in each.choice.vetoed)
+    excluded: dict[str, list[str]] = {}
+    for each in judged:
+        for name in each.choice.vetoed:
+            excluded.setdefault(name, []).append(each.machine)
+    for name, machines in excluded.items():
+        yield f"The label-free veto excludes {name} for {name_list(machines, 3)}."
     if judged and not excluded:
-        return [f"The label-free veto excludes none of {len(selection.candidates)} candidates."]
-    if many and judged:
-        return [f"The label-free veto excludes most often {_most_common(excluded, 4)} machines."]
-    return [
-        f"The label-free veto excludes {name_list(each.choice.vetoed, 4) or 'nothing'} "
-        f"for {each.machine}."
-        for each in judged
-    ]
-
-
-def _most_common(names: Iterable[str], limit: int | None = None) -> str:
-    return ", ".join(f"{name} for {n:,}" for name, n in Counter(names).most_common(limit))
+        yield f"The label-free veto excludes none of {len(selection.candidates)} candidates."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +10,8 @@ from typing import Annotated
 import typer
 
 from daco.commands.options import argument, flag, option
-from daco.errors import InputError, MissingExtraError
+from daco.commands.plant import monitor_packages
+from daco.errors import InputError
 
 
 def serve(
@@ -40,38 +42,25 @@ def serve(
 
     Exit codes: 130 after Ctrl-C, 143 after SIGTERM, 2 a mistake in the call or in daco.toml.
     """
-    import logging
-
     if os.name != "posix":
         raise InputError("daco serve needs Linux or macOS: it limits its workers with Unix calls.")
-    try:
+    with monitor_packages():
         from daco.monitoring.config import PlantConfig
         from daco.monitoring.engine import Plant
         from daco.monitoring.service.app import listening_socket
         from daco.monitoring.service.app import serve as run
-    except MissingExtraError:
-        raise
-    except ImportError as error:
-        raise MissingExtraError(
-            f'The monitor needs more packages ({error.name}): pip install "daco-asd[serve]".'
-        ) from None
 
     given = {"address": address, "database": database, "workers": workers}
     config = PlantConfig.load(plant, service=given)
     if check:
-        _print_values(config)
+        rows = config.origins()
+        width = max(len(row.key) for row in rows)
+        for row in rows:
+            typer.echo(f"{row.key:<{width}}  {row.value}  ({row.origin})")
         return
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s")
     listener = listening_socket(config.service)
-    monitor = Plant(config)
     host = f"[{config.service.host}]" if ":" in config.service.host else config.service.host
+    monitor = Plant(config)
     typer.echo(f"http://{host}:{listener.getsockname()[1]}/", err=True)
     run(monitor, listener)
-
-
-def _print_values(config: object) -> None:
-    """Every value in force, one line each, with its origin."""
-    rows = config.origins()  # type: ignore[attr-defined]
-    width = max(len(row.key) for row in rows)
-    for row in rows:
-        typer.echo(f"{row.key:<{width}}  {row.value}  ({row.origin})")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars
 from daco.commands.options import argument, flag, option
-from daco.errors import DacoError, InputError, MissingExtraError
+from daco.commands.plant import monitor_packages
+from daco.errors import DacoError, InputError
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.monitoring.start import FittedMachine
 
-_FEW = 5
+_SHOWN = 10
 
 
 def start(
@@ -41,18 +41,12 @@ def start(
 
     Exit codes: 0 success, 2 a mistake in the call or the recordings, 130 after Ctrl-C.
     """
-    try:
+    with monitor_packages():
         from daco.monitoring import start as plant
-    except MissingExtraError:
-        raise
-    except ImportError as error:
-        raise MissingExtraError(
-            f'The monitor needs more packages ({error.name}): pip install "daco-asd[serve]".'
-        ) from None
 
     from daco.detector.modelfile import safe_names
 
-    console, errors = Output(), Output(stderr=True)
+    errors = Output(stderr=True)
     file = out / "daco.toml"
     if file.exists():
         raise InputError(
@@ -65,42 +59,37 @@ def start(
         gathered = plant.gather(recordings, report, machine_level, domain_level)
         names = [each.machine for each in gathered.machines]
         found = list(plant.fit_plant(gathered.machines, safe_names(names), out / "models", report))
-    fitted = [each for each in found if not isinstance(each, DacoError)]
     errors.notes(str(each) for each in found if isinstance(each, DacoError))
+    fitted = [
+        (name, each)
+        for name, each in zip(names, found, strict=True)
+        if not isinstance(each, DacoError)
+    ]
     if not fitted:
         raise InputError("no machine could be learned from these recordings.", path=recordings)
-    titles = [
-        name for name, each in zip(names, found, strict=True) if not isinstance(each, DacoError)
-    ]
-    plant.write_toml(file, fitted, titles, recordings)
-    _show(console, fitted, titles)
-    for path, reason in gathered.skipped[:_FEW]:
-        errors.notes([f"not usable: {path} ({reason})"])
-    _conclude(console, out, fitted)
+    titles, machines = zip(*fitted, strict=True)
+    plant.write_toml(file, machines, titles, recordings)
+    _show(Output(), fitted, out)
+    errors.notes(f"not usable: {path} ({why})" for path, why in gathered.skipped[:_SHOWN])
     if not no_serve:
         from daco.commands.serve import serve
 
         serve(out)
 
 
-def _show(console: Output, machines: list[FittedMachine], titles: list[str]) -> None:
-    """What daco took for machines and conditions, and what to expect of each."""
+def _show(console: Output, fitted: list[tuple[str, FittedMachine]], out: Path) -> None:
+    """What daco took for machines and conditions, what to expect of each, and what to do next."""
     from daco.monitoring.start import sentences
 
-    console.write(f"daco took these folders for {quantity(machines, 'machine')}:")
-    for machine, title in list(zip(machines, titles, strict=True))[: 2 * _FEW]:
+    console.write(f"daco took these folders for {quantity(fitted, 'machine')}:")
+    for title, machine in fitted[:_SHOWN]:
         first, *others = sentences(machine)
         console.write(f"{title}: {first}", style="bold")
         for sentence in others:
-            for line in wrap(sentence, 78, initial_indent="  ", subsequent_indent="    "):
-                console.write(line)
-    if len(machines) > 2 * _FEW:
-        console.write(f"and {len(machines) - 2 * _FEW} more; daco inspect shows each model.")
-
-
-def _conclude(console: Output, out: Path, machines: list[FittedMachine]) -> None:
-    inboxes = name_list([f"inbox/{each.id}" for each in machines], 3)
-    console.write("")
+            console.write(f"- {sentence}")
+    if len(fitted) > _SHOWN:
+        console.write(f"and {len(fitted) - _SHOWN} more; daco inspect shows each model.")
+    inboxes = name_list([f"inbox/{machine.id}" for _, machine in fitted], 3)
     console.write(f"Written: daco.toml, models/ and inbox/ in {out.absolute()}", wrap=False)
     console.write(f"New recordings go into {inboxes}.")
     console.write("Other sources, messages and alarms: edit daco.toml, then run daco serve again.")

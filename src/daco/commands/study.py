@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from rich.markup import escape
-from rich.table import Table
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, new_table, progress_bars
+from daco.commands.console import Output, interruptible, progress_bars
 from daco.commands.options import Location, location_option, option
+from daco.commands.records import estimate_text, show_records
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
@@ -92,27 +91,41 @@ def study(
             engine=engine,
             progress=progress,
         )
-    written = {}
+    console = Output()
+    show_study(console, result)
     if report:
         with errors.status("drawing the report..."):
-            written["report"] = result.report()
+            page = result.report()
+        console.write(f"report: {page}", wrap=False)
     if export is not None:
-        result.export(export)
-        written["figures and tables"] = export
-    show_study(Output(), result)
-    for what, path in written.items():
-        Output().write(f"{what}: {path}", wrap=False)
+        with errors.status("drawing figures..."):
+            result.export(export)
+        console.write(f"figures and tables: {export}", wrap=False)
 
 
 def show_study(console: Output, result: StudyResult) -> None:
     """Print what every rule picks and scores, the choice with its reason, and cautions."""
+    from daco.evaluation.intervals import too_few_machines
+
     rules = result.rules()
-    console.print(_rules_table(rules))
-    console.write(_what_intervals_are_over(rules))
+    machines = {"dev": "n_dev_machines", "eval": "n_machines"}
+    known = [each for each in _SETS if rules[f"{each}_score"].notna().any()]
+    for each in known:
+        ends = rules[[f"{each}_score", f"{each}_low", f"{each}_high"]].itertuples(index=False)
+        rules[each] = [estimate_text(*values) for values in ends]
+    rules["picks"] = rules["configuration"].replace("", "(mean of all)")
+    texts, scores = {"rule": "rule", "picks": "picks"}, {each: f"{each} score" for each in known}
+    show_records(console, rules.to_dict("records"), texts, scores)
+    if known:
+        sizes = {each: int(rules[machines[each]].max()) for each in known}
+        listed = " and ".join(f"{n} {each}" for each, n in sizes.items())
+        text = f"Official scores in percent, with 95 % intervals over machines ({listed})."
+        console.write(f"{text} {too_few_machines(min(sizes.values())) or ''}".rstrip())
+    else:
+        console.write("No machine has complete labels, so there are no scores.")
     choice = result.run["choice"]
-    machines = result.clips.drop_duplicates(["set", "machine", "section"])
-    sizes = machines.groupby("set", sort=False)["machine"].nunique()
-    counts = [quantity(int(n), f"{_SETS[str(each)]} machine") for each, n in sizes.items()]
+    sets = result.clips.groupby("set", sort=False)["machine"].nunique()
+    counts = [quantity(int(n), f"{_SETS[str(each)]} machine") for each, n in sets.items()]
     console.print(
         f"\n[bold]{escape(choice['config'])}[/bold] was chosen by the rule {choice['rule']} among "
         f"{quantity(len(result.candidates), 'configuration')} on {' and '.join(counts)}:"
@@ -122,38 +135,3 @@ def show_study(console: Output, result: StudyResult) -> None:
         console.write(f"Vetoes exclude {name_list(excluded, 3)}.")
     console.notes(choice["warnings"], "warning")
     console.notes(result.run["notes"])
-
-
-def _rules_table(rules: Any) -> Table:
-    """Rules below each other, their scores with intervals."""
-    sets = [each for each in _SETS if rules[f"{each}_score"].notna().any()]
-    table = new_table(["rule", "picks"], [f"{each} score" for each in sets])
-    for row in rules.to_dict("records"):
-        cells = [_score(row, each) for each in sets]
-        table.add_row(row["rule"], row["configuration"] or "(mean of all)", *cells)
-    return table
-
-
-def _score(row: dict[str, Any], which: str) -> str:
-    """A score with its interval; nan is unknown."""
-    value, low, high = (row[f"{which}_{name}"] for name in ("score", "low", "high"))
-    if isnan(value):
-        return "-"
-    interval = "" if low is None or isnan(low) else f" [{low:.1f}, {high:.1f}]"
-    return f"{value:.1f}{interval}"
-
-
-def _what_intervals_are_over(rules: Any) -> str:
-    from daco.evaluation.intervals import too_few_machines
-
-    columns = {"dev": "n_dev_machines", "eval": "n_machines"}
-    known = {
-        each: int(rules[column].max())
-        for each, column in columns.items()
-        if rules[f"{each}_score"].notna().any()
-    }
-    if not known:
-        return "No machine has complete labels, so there are no scores."
-    listed = " and ".join(f"{n} {each}" for each, n in known.items())
-    text = f"Official scores in percent, with 95 % intervals over machines ({listed})."
-    return f"{text} {too_few_machines(min(known.values())) or ''}".strip()

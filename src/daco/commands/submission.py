@@ -18,9 +18,6 @@ def submission(
         str | None,
         option("Submit this configuration instead of the chosen one, such as blend."),
     ] = None,
-    false_alarm_rate: Annotated[
-        float | None, option("Decide at this false-alarm rate instead of the run's.")
-    ] = None,
 ) -> None:
     """Write the challenge's files: scores, decisions and the meta file of one system.
 
@@ -31,9 +28,7 @@ def submission(
     from daco.experiments.submission import write_submission
 
     console = Output()
-    written = write_submission(
-        StudyResult.read(run), label, out, config=config, false_alarm_rate=false_alarm_rate
-    )
+    written = write_submission(StudyResult.read(run), label, out, config=config)
     console.write(f"{label}: {written.config} on {quantity(len(written.clips), 'machine')}")
     for machine, clips in written.clips.items():
         console.write(f"  {machine}: {quantity(clips, 'clip')}")

@@ -235,12 +235,6 @@ class Reader:
         given = audit.c.machine == machine, audit.c.action.startswith("answer ")
         return [AuditEntry(*row) for row in self._rows(_audit(limit).where(*given))]
 
-    def false_alarms(self, machine: str) -> list[StoredClip]:
-        """Return the clips of a machine that were answered to be false alarms, oldest first."""
-        query = CLIPS.where(machines.c.name == machine, clips.c.answer == "false alarm")
-        with self.database.reading() as connection:
-            return read_clips(connection, query.order_by(clips.c.id))
-
     def rates(self, machine: str, model_sha256: str) -> Rates:
         """Return the realised rates of one model, by the answers to the machine's last clips."""
         last = (

@@ -1,0 +1,50 @@
+"""What the commands of a plant share: the packages of the monitor, and the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from daco.commands import options as shared
+from daco.commands.options import argument
+from daco.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from daco.monitoring.config import PlantConfig
+
+PlantPath = Annotated[Path, argument("Use this daco.toml, or the one in this folder.")]
+PlantOrModel = Annotated[
+    Path, argument("Use this daco.toml, a folder with one, or the model file of one machine.")
+]
+
+
+@contextmanager
+def monitor_packages() -> Iterator[None]:
+    """Name the extra whose packages are missing."""
+    try:
+        yield
+    except MissingExtraError:
+        raise
+    except ImportError as error:
+        raise MissingExtraError(
+            f'The monitor needs more packages ({error.name}): pip install "daco-asd[serve]".'
+        ) from None
+
+
+def read_plant(plant: Path, db: str | None, machine: dict[str, Any] | None = None) -> PlantConfig:
+    """The configuration of a plant; or of one machine: its model file and keys of its table."""
+    from daco.detector.modelfile import SUFFIX
+    from daco.monitoring.config import PlantConfig
+
+    if plant.suffix != SUFFIX or plant.is_dir():
+        if given := [key for key, value in (machine or {}).items() if value is not None]:
+            raise InputError(f"{given[0]!r} is for one model. Write it into daco.toml.")
+        return PlantConfig.load(plant, service={"database": db})
+    service = {
+        "database": shared.database_of(db, plant),
+        "recordings": plant.absolute().parent / "kept",
+    }
+    table = {"model": plant, **(machine or {})}
+    return PlantConfig.load(None, service=service, machine={plant.name.removesuffix(SUFFIX): table})
