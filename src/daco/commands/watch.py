@@ -64,8 +64,8 @@ def watch(
     machines = config.machine.values()
     if not any(each.folder or each.stream for each in machines):
         raise InputError(
-            f"{plant} names no source of recordings. Give daco watch MODEL FOLDER, or set folder or "
-            "stream of a machine in daco.toml."
+            f"{plant} names no source of recordings. Run daco watch MODEL FOLDER, or set folder "
+            "or stream of a machine in daco.toml."
         )
     if once and not any(each.folder for each in machines):
         raise InputError("--once is for folders of recordings; live sound has no end.")
