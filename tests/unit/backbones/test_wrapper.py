@@ -57,7 +57,7 @@ def test_a_grid_has_every_pooled_readout_and_modulation_where_its_frame_rate_is_
     assert net.readouts == ("mean", "band", "max", "std", "rdp", "mod")
     for readout in net.readouts:
         expected = pool(Grid().grid(WAVES), readout, frame_rate=200.0)
-        # The network is given float32 of this float64 grid.
+        # Pooled from float32, and from float64.
         np.testing.assert_allclose(net.embed(WAVES, readout), expected, rtol=1e-5)
     both = SimpleNamespace(embed=Level().embed, grid=Grid().grid)
     readouts = load(both, sample_rate=RATE).readouts
