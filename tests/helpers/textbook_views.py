@@ -94,19 +94,16 @@ def mel_triangles(rate, size, bands):
     """Unnormalised HTK triangles; one without a frequency is read between the two around it."""
     top = 2595 * math.log10(1 + rate / 2 / 700)
     edges = [700 * (10 ** (top * i / (bands + 1) / 2595) - 1) for i in range(bands + 2)]
-    rows = np.zeros((bands, size // 2 + 1))
-    for band, row in enumerate(rows):
-        low, centre, high = edges[band : band + 3]
-        for k in range(len(row)):
-            hertz = k * rate / size
-            if low < hertz <= centre:
-                row[k] = (hertz - low) / (centre - low)
-            elif centre < hertz < high:
-                row[k] = (high - hertz) / (high - centre)
+    hertz = np.arange(size // 2 + 1) * rate / size
+    rows = []
+    for low, centre, high in zip(edges, edges[1:], edges[2:], strict=False):
+        row = np.interp(hertz, [low, centre, high], [0, 1, 0])
         if not row.any():
-            below, share = divmod(centre * size / rate, 1)
-            row[int(below) : int(below) + 2] = [1 - share, share][: len(row) - int(below)]
-    return rows
+            row = np.interp(
+                np.arange(len(hertz)), np.array([-1, 0, 1]) + centre * size / rate, [0, 1, 0]
+            )
+        rows.append(row)
+    return np.array(rows)
 
 
 def fast_length(size):

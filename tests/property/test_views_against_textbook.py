@@ -30,7 +30,7 @@ def machine(seconds, rate, seed=0):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("rate", "seconds"),
-    [(16000, 10), (16000, 1), (16000, 3), (16000, 12), (8000, 10), (44100, 3), (44100, 1)],
+    [(16000, 10), (16000, 1), (16000, 12), (8000, 3), (44100, 3)],
 )
 def test_a_clip_follows_the_recipe(name, rate, seconds):
     wave = machine(seconds, rate)

@@ -1,13 +1,10 @@
 """Weight-free views of machine diagnosis: envelope spectrum, cepstrum and fast modulation.
 
 The recipes were fixed on clips of 10 s at 16 kHz and are scaled to other rates and lengths: frames
-keep their duration in seconds, edges of bands their frequency in hertz (or time lag in seconds),
-and magnitudes are divided so that noise of one strength has one magnitude whatever the length.
-The number of values is always the same; the functions say what a band has that a rate or a length
-cannot show.
-
-The level of a recording cancels, down to the floors of each recipe. Digital silence gives ln(1e-3)
-in every value, as it does in ``mod``: the smallest value that there is.
+keep their duration, edges of bands their frequency in hertz (or time lag in seconds), and noise of
+one strength has one magnitude. The number of values is always the same; the functions say what a
+band has that a rate or a length cannot show. The level of a recording cancels, down to the floors
+of each recipe. Digital silence gives ln(1e-3) in every value: the smallest value that there is.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _plan(sample_rate: int) -> tuple[Framing, float, Indices]:
 
 
 def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
-    """The `QUANTITIES` of each clip.
+    """The `QUANTITIES` of clips (clips, samples) of float32, (clips, len(QUANTITIES)) float32.
 
     Frames of 128 ms (Hann window) every 64 ms. ``level`` is the mean power from 44 Hz up, in
     decibels; a sine of full scale has -3.01. The octave bands end at 11.3 kHz or half the sample
@@ -49,19 +49,6 @@ def sound_levels(waveforms: Any, sample_rate: int) -> Float32s:
     the power of the loud ones (95 % quantile). ``flatness`` is the geometric over the arithmetic
     mean of the spectrum from 44 Hz to 5.7 kHz: 0 dB for white noise, less for all else.
 
-    Parameters
-    ----------
-    waveforms : (clips, samples) float32 within -1 and 1
-    sample_rate : int
-
-    Returns
-    -------
-    (clips, len(QUANTITIES)) float32
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daco.backbones.levels import QUANTITIES, sound_levels
     >>> sine = 0.1 * np.sin(2 * np.pi * 1000 * np.arange(16000, dtype=np.float32) / 16000)
     >>> levels = dict(zip(QUANTITIES, sound_levels(sine[None], 16000)[0].tolist()))
     >>> round(levels["level"], 2), round(levels["1000 Hz"], 2), levels["duty"]

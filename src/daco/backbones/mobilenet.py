@@ -49,11 +49,7 @@ STRIDE = 2 * math.prod(row[-1] for row in _LARGE)
 
 
 def expected_shapes() -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor the network takes from a checkpoint.
-
-    >>> expected_shapes()["features.16.0.weight"]
-    (384, 64, 1, 1)
-    """
+    """Name and shape of every tensor the network takes from a checkpoint."""
     return shapes_of(MobileNet)
 
 
@@ -63,10 +59,7 @@ def clean(state_dict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build(state_dict: Mapping[str, Tensor], device: str, precision: str) -> Network:
-    """The network of a cleaned state dict. ``embed`` gives the mean of the grid, 384 values.
-
-    The grid is (B, T, 4, 384) with 3.125 steps per second.
-    """
+    """The network of a cleaned state dict. ``embed`` gives the mean of the grid (B, T, 4, 384)."""
     # Most of the work is 1x1 and depthwise: both run along channels.
     encoder: nn.Module = folded(state_dict, MobileNet)
     encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -133,11 +133,7 @@ def modulation(grid: Any, frame_rate: float | None) -> Any:
 def modulation_bands(
     frame_rate: float, edges: tuple[float, ...] = MODULATION_EDGES
 ) -> list[tuple[float, float]]:
-    """The modulation bands, in hertz, that frames of this rate can show.
-
-    >>> modulation_bands(3.125)
-    [(0.2, 0.7), (0.7, 1.5)]
-    """
+    """The modulation bands, in hertz, that frames of this rate can show."""
     bands = [band for band in pairwise(edges) if sum(band) / 2 < frame_rate / 2]
     if not bands:
         raise InputError(

@@ -12,16 +12,11 @@ from daco.validation import Float32s
 
 
 class Networks(Backbone):
-    """Several networks as one; each readout is a view.
+    """Several different networks as one; each readout is a view.
 
     A readout of the network without weights keeps its name, such as ``mod``. The default readout
     of another network has the name of the network, such as ``mn04``, and its other readouts have
     both names, such as ``mn04-band``. Views are in the order of the networks.
-
-    Parameters
-    ----------
-    networks : sequence of Backbone
-        At least two different ones.
     """
 
     def __init__(self, networks: Sequence[Backbone]) -> None:

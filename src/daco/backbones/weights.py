@@ -94,18 +94,10 @@ def load_weights(
 ) -> tuple[dict[str, Any], str | None]:
     """The tensors of a checkpoint, read safely and checked, and the SHA-256 of its file, if any.
 
-    Parameters
-    ----------
-    name : str
-        The network, a key of `SOURCES`.
-    weights : path, state dict or None
-        None looks in the weights folder. A file that carries the published file's name must
-        have the published SHA-256; any other file is taken as the user's own.
-    expected : mapping of name to shape
-        What the network needs, after `clean`.
-    clean : callable
-        Takes a checkpoint as it was saved, bare or under ``model``, to the tensors the network
-        needs; drops what else it may hold, such as a classifier.
+    `weights` as in `find_weights`, or a state dict. A file that carries the published file's name
+    must have the published SHA-256; any other file is taken as the user's own. `clean` takes a
+    checkpoint as it was saved, bare or under ``model``, to the tensors that the network needs,
+    which have the names and shapes of `expected`.
     """
     checkpoint, sha256, where = weights, None, "the state dict given"
     if not isinstance(weights, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daco.backbones.readout import MODULATION_EDGES, READOUTS, modulation_bands, pool
+from daco.backbones.readout import MODULATION_EDGES, modulation_bands, pool
 from daco.errors import InputError
 
 RATE = 31.25
@@ -22,18 +22,6 @@ def test_deviation_pooling_leans_to_the_frames_that_stand_out():
     # rho is 1/9 for the nine others: their mean is a tenth of the way to the one.
     weight = 2**4 / (2**4 + 9 * (1 + 1 / 9) ** 4)
     np.testing.assert_allclose(pool(grid, "rdp"), [[0] * 3 + [weight] * 3], rtol=1e-5)
-
-
-@pytest.mark.parametrize("name", READOUTS)
-@pytest.mark.parametrize("frames", [31, 400])
-def test_torch_gives_what_numpy_gives(name, frames):
-    torch = pytest.importorskip("torch")
-    grid = noise(2, frames, 20, 3)
-    ours = pool(grid, name, frame_rate=RATE)
-    theirs = pool(torch.from_numpy(grid), name, frame_rate=RATE)
-    assert (ours.dtype, theirs.dtype) == (np.float32, torch.float32)
-    # Single precision in another order of additions; values are of order 1 to 10.
-    np.testing.assert_allclose(ours, theirs.numpy(), atol=2e-5)
 
 
 @pytest.mark.parametrize("name", OF_BANDS)

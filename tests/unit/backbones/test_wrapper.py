@@ -11,6 +11,7 @@ from small_clips import RATE, make_clips
 
 from daco.audio.formats import AudioLimits
 from daco.backbones import load
+from daco.backbones.readout import pool
 from daco.backbones.several import Networks
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
@@ -30,13 +31,55 @@ class Level:
         return np.abs(waveforms.reshape(len(waveforms), 4, -1)).mean(axis=2)
 
 
+class Grid:
+    """Four bands of ten samples in each step of time, and a vector."""
+
+    sample_rate, frame_rate = RATE, 200.0
+
+    def grid(self, waveforms):
+        return np.abs(waveforms.reshape(len(waveforms), -1, 4, 10)) + np.arange(4)[:, None]
+
+
 def test_any_object_with_embed_is_a_network():
     net = load(Level())
     assert (net.name, net.readouts, net.package) == ("Level", ("own",), None)
     np.testing.assert_allclose(net.embed(WAVES), Level().embed(WAVES))
-    bare = SimpleNamespace(embed=Level().embed, name="mine")
-    assert load(bare, sample_rate=RATE).name == "mine"
+    with pytest.raises(InputError, match="'band'"):
+        net.embed(WAVES, "band")
+    bare = SimpleNamespace(embed=lambda waves: waves[:, :3].astype("float64"), name="mine")
+    mine = load(bare, sample_rate=RATE)
+    assert (mine.name, mine.embed(WAVES).dtype) == ("mine", np.float32)
     assert load(net) is net
+
+
+def test_a_grid_has_every_pooled_readout_and_modulation_where_its_frame_rate_is_known():
+    net = load(Grid())
+    assert net.readouts == ("mean", "band", "max", "std", "rdp", "mod")
+    for readout in net.readouts:
+        expected = pool(Grid().grid(WAVES), readout, frame_rate=200.0)
+        # Pooled from float32, and from float64.
+        np.testing.assert_allclose(net.embed(WAVES, readout), expected, rtol=1e-5)
+    both = SimpleNamespace(embed=Level().embed, grid=Grid().grid)
+    readouts = load(both, sample_rate=RATE).readouts
+    assert readouts == ("own", "mean", "band", "max", "std", "rdp")
+
+
+@pytest.mark.parametrize(
+    ("embed", "message"),
+    [
+        (lambda waves: waves[0], r"\(clips, dim\)\. Got float32"),
+        (lambda waves: waves[:, :0], r"\(clips, dim\)"),
+        (lambda waves: waves[:1, :2], "for 2 clips"),
+        (lambda waves: waves[:, :2] * 1j, "complex64"),
+        (lambda waves: [["a", "b"]] * len(waves), "<U1"),
+        (lambda waves: None, r"object of shape \(\)"),
+        (lambda waves: waves[:, :2] * np.inf, "NaN or inf"),
+        (lambda waves: waves[:, :3] - waves[:, :3].mean(0), "evaluation mode"),
+    ],
+)
+def test_wrong_vectors_are_refused(embed, message):
+    with pytest.raises(InputError, match=message):
+        load(SimpleNamespace(embed=embed), sample_rate=RATE)
 
 
 def test_embed_clips_takes_the_object_and_the_table_says_where_vectors_come_from(tmp_path):
@@ -76,6 +119,7 @@ def test_limits_of_a_recording_hold_for_every_network(tmp_path):
         (Level(), {"precision": "bf16"}, "precision"),
         (Level(), {"weights": "a.pt"}, "weights"),
         (3, {"sample_rate": RATE}, "'int' must have a method embed or grid"),
+        (SimpleNamespace(grid=lambda waves: waves), {"sample_rate": RATE}, "frequency, dim"),
     ],
 )
 def test_what_is_no_network_is_refused(network, options, message):

@@ -231,14 +231,6 @@ def test_a_listener_refuses_networks_that_are_not_the_models():
         Listener(several_frontends(), net=Networks([FakeNet("1" * 64), LogMel()]))
 
 
-def test_vectors_of_ones_own_have_no_frontend():
-    table = EmbeddingTable.from_arrays({"a": np.eye(3), "b": np.eye(3)})
-    assert frontend_of(table, ["a", "b"]) is None
-    incomplete = EmbeddingTable.from_arrays(np.eye(3), metadata={"backbone": "logmel"})
-    with pytest.raises(InputError, match="incomplete"):
-        frontend_of(incomplete)
-
-
 # ------------------------------------------------------------------------------ a cluster's worker
 
 
