@@ -30,13 +30,13 @@ test: $(READY)  ## the whole suite
 
 # The lowest versions that pyproject.toml admits, with today's test tools.
 LOWEST := .venv-lowest
-CORE := compute data audio method evaluation embedding detector
+CORE := files compute data audio method evaluation embedding detector
 
 lowest:  ## tests of the core with the lowest versions of its dependencies
 	$(PYTHON) -m venv $(LOWEST)
 	$(LOWEST)/bin/python -m pip install -q uv
-	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) --resolution lowest-direct -e .
-	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) pytest pytest-xdist pytest-timeout hypothesis
+	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) --resolution lowest-direct -e '.[remote]'
+	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) -e '.[remote]' 'moto[s3]' flask flask-cors pytest pytest-xdist pytest-timeout hypothesis
 	$(LOWEST)/bin/python -m pytest -q -n auto -o filterwarnings= -m "not cluster" $(CORE:%=tests/unit/%)
 
 fuzz: $(READY)  ## random inputs that the suite does not try, for FUZZ_SECONDS (600)

@@ -139,7 +139,8 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
     }
     for command, token in wrong.items():
         assert token in str(refused(*command)), command
-    assert "this computer" in run("inspect", there("none.daco"), code=2).output
+    for call in (("inspect", there("x.daco")), ("clips", press, "--truth", there("truth"))):
+        assert "this computer" in run(*call, code=2).output
     assert "name a bucket" in run("clips", "s3://", code=2).output
     assert "is not a known file system" in run("clips", "nonsense://x", code=2).output
 

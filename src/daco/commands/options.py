@@ -136,7 +136,10 @@ KeepSuspicious = Annotated[
 ]
 Truth = Annotated[
     Path | None,
-    option("Read the labels of test clips from the official evaluator or its CSV files."),
+    option(
+        "Read the labels of test clips from the official evaluator or its CSV files.",
+        parser=as_local,
+    ),
 ]
 Year = Annotated[
     int | None,
@@ -151,7 +154,10 @@ Backbones = Annotated[
         "more."
     ),
 ]
-Weights = Annotated[Path | None, option("Use this checkpoint file instead of the downloaded one.")]
+Weights = Annotated[
+    Path | None,
+    option("Use this checkpoint file instead of the downloaded one.", parser=as_local),
+]
 Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
 Precision = Annotated[
     str,

@@ -206,13 +206,3 @@ def test_the_polyphase_resampler_is_scipys(tmp_path):
     np.testing.assert_array_equal(got, resample_poly(wave, 2, 1).astype(np.float32))
     with pytest.raises(InputError, match="'soxr' or 'polyphase'"):
         read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="linear")
-
-
-def test_errors_carry_the_path_and_the_reason(tmp_path):
-    path = tmp_path / "a.wav"
-    path.write_bytes(b"")
-    with pytest.raises(AudioError) as caught:
-        read_audio(path)
-    assert caught.value.path == path
-    assert caught.value.reason == "the file is empty."
-    assert str(caught.value) == f"{path}: the file is empty."
