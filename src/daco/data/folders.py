@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from daco.data.clips import ONE_DOMAIN, Clip
 from daco.errors import InputError
@@ -16,6 +17,9 @@ _NORMAL = ("normal", "normals", "healthy", "good", "ok")
 _ANOMALY = ("anomaly", "anomalies", "anomalous", "abnormal", "faulty", "fault", "faults")
 _DEFECT = ("defect", "defects", "defective", "bad", "nok", "ng")
 _LABELS = dict.fromkeys(_NORMAL, 0) | dict.fromkeys((*_ANOMALY, *_DEFECT), 1)
+_FAULTS = {*_ANOMALY, "defect", "defects", "defective"}
+"""Words that make any name that of anomalies, such as "Inner Race Fault"."""
+_NEGATIONS = {"no", "non", "not", "without", "free"}
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS["supplemental"] = "supplemental"
 
@@ -73,7 +77,26 @@ def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
             split = _SPLITS[word]
         else:
             rest.append(folder)
+    faults = [folder for folder in rest if _names_faults(folder)]
+    if faults and label is None:
+        rest.remove(faults[-1])
+        label = 1
     return rest, split, label
+
+
+def _names_faults(folder: str) -> bool:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder)  # AnomalousSound
+    words = set(re.findall("[a-z]+", spaced.lower()))
+    return bool(words & _FAULTS) and not words & _NEGATIONS
+
+
+def _machine_of(root: Location) -> str:
+    """The name of a folder, or of the next above that says more than label, split or date."""
+    names = [name_of(root)]
+    if isinstance(root, Path):
+        names += reversed(root.parts[1:-1])
+    others = [name for name in names if name.lower() not in _LABELS | _SPLITS]
+    return next((name for name in others if not _DATE.fullmatch(name)), names[0])
 
 
 def read_folder(
@@ -114,9 +137,7 @@ def read_folder(
     normals = [place for place in places if place.clip_split == "train"] or places
     deepest_normal = max(place.depth for place in normals)
     if machine_level is None and domain_level is None:
-        # A stray recording says nothing about the folders.
-        depths = {place.depth for place in normals} - {0} or {0}
-        machines, domains = (1, 2) if min(depths) > 1 else (0, min(1, deepest_normal))
+        machines, domains = (1, 2) if _are_machines(normals) else (0, min(1, deepest_normal))
     elif domain_level is None:  # the folders above the machine were dropped with the dates
         machines = min(1, machine_level or 0)
         domains = machines + 1 if machines < deepest_normal else 0
@@ -140,6 +161,17 @@ def read_folder(
     return clips, oddities, _understood(clips, bool(machines), bool(domains), level, ignored)
 
 
+def _are_machines(normals: Sequence[_Place]) -> bool:
+    """Whether all folders of the first level, or several, have most recordings in subfolders.
+
+    A stray recording says nothing about the folders.
+    """
+    sizes = Counter(place.name(1) for place in normals if place.depth)
+    deeper = Counter(place.name(1) for place in normals if place.depth > 1)
+    divided = [name for name, count in deeper.items() if 2 * count > sizes[name]]
+    return bool(divided) and len(divided) >= min(2, len(sizes))
+
+
 def _clips(
     root: Location, places: Sequence[_Place], year: int | None, machines: int, domains: int
 ) -> tuple[list[Clip], list[str], list[str]]:
@@ -159,7 +191,7 @@ def _clips(
         if missing and (place.clip_split == "train" or place.depth < machines):
             outside.append(place.path)
             continue
-        machine = place.name(machines) or name_of(root)
+        machine = place.name(machines) or _machine_of(root)
         domain: str | None = place.name(domains) if is_divided else ONE_DOMAIN
         if is_divided and (place.name(machines), domain) not in known:
             domain = None  # of a test clip; its folder may name a fault
