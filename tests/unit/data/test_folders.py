@@ -184,6 +184,12 @@ def test_a_level_without_recordings_is_refused_and_levels_are_for_plain_folders(
             read_clips(source, domain_level=1)
 
 
+def test_clips_come_in_the_order_of_their_paths(tmp_path):
+    make(tmp_path / "motor", "a.wav", "m/b.wav", "m/sub/a.wav", "m/z.wav", "n/a.wav")
+    paths = [clip.path for clip in read_clips(tmp_path / "motor", domain_level=0)]
+    assert paths == ["a.wav", "m/b.wav", "m/sub/a.wav", "m/z.wav", "n/a.wav"]
+
+
 # ------------------------------------------------------------------------------------ oddities
 
 
