@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from daco.data.clips import ONE_DOMAIN, Clip
 from daco.errors import InputError
@@ -16,6 +18,9 @@ _NORMAL = ("normal", "normals", "healthy", "good", "ok")
 _ANOMALY = ("anomaly", "anomalies", "anomalous", "abnormal", "faulty", "fault", "faults")
 _DEFECT = ("defect", "defects", "defective", "bad", "nok", "ng")
 _LABELS = dict.fromkeys(_NORMAL, 0) | dict.fromkeys((*_ANOMALY, *_DEFECT), 1)
+_FAULTS = {*_ANOMALY, "defect", "defects", "defective"}
+"""Words that make any name that of anomalies, such as "Inner Race Fault"."""
+_NEGATIONS = {"no", "non", "not", "without", "free"}
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS["supplemental"] = "supplemental"
 
@@ -33,9 +38,9 @@ _NESTED = re.compile(  # 2026/05 and 2026/05/12
 
 @dataclass(frozen=True)
 class _Place:
-    """A recording, what its folders say, and those that may name machine and domain by level."""
+    """Recordings of one folder, what it says, and the names of machine and domain by level."""
 
-    path: str
+    paths: Sequence[str]
     folders: tuple[tuple[int, str], ...]
     split: str | None
     label: int | None
@@ -43,6 +48,11 @@ class _Place:
     @property
     def depth(self) -> int:
         return len(self.folders)
+
+    @property
+    def says_anything(self) -> bool:
+        """Whether folders say split or label."""
+        return self.split is not None or self.label is not None
 
     @property
     def clip_split(self) -> str:
@@ -73,7 +83,26 @@ def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
             split = _SPLITS[word]
         else:
             rest.append(folder)
+    faults = [folder for folder in rest if _names_faults(folder)]
+    if faults and label is None:
+        rest.remove(faults[-1])
+        label = 1
     return rest, split, label
+
+
+def _names_faults(folder: str) -> bool:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder)  # AnomalousSound
+    words = set(re.findall("[a-z]+", spaced.lower()))
+    return bool(words & _FAULTS) and not words & _NEGATIONS
+
+
+def _machine_of(root: Location) -> str:
+    """The name of a folder, or of the next above that says more than label, split or date."""
+    names = [name_of(root)]
+    if isinstance(root, Path):
+        names += reversed(root.parts[1:-1])
+    others = [name for name in names if name.lower() not in _LABELS | _SPLITS]
+    return next((name for name in others if not _DATE.fullmatch(name)), names[0])
 
 
 def read_folder(
@@ -88,10 +117,13 @@ def read_folder(
     Without levels, folders named by dates and levels at which all recordings have one folder do
     not count.
     """
-    places = []
+    by_folder: dict[str, list[str]] = defaultdict(list)
     for path in paths:
-        names, split, label = meaning_of_folders(path)
-        places.append(_Place(path, tuple(enumerate(names, 1)), split, label))
+        by_folder[path.rpartition("/")[0]].append(path)
+    places = []
+    for together in by_folder.values():
+        names, split, label = meaning_of_folders(together[0])
+        places.append(_Place(together, tuple(enumerate(names, 1)), split, label))
     deepest = max(place.depth for place in places)
     for level in (machine_level, domain_level):
         if level is not None and level > deepest:
@@ -108,22 +140,21 @@ def read_folder(
     outside: list[str] = []
     has_normal = any(place.label == 0 and place.split != "test" for place in places)
     if has_normal:  # files elsewhere may be anything, and the bank must hold normal clips only
-        stray = [p for p in places if p.split is None and p.label is None]
-        outside = [place.path for place in stray]
-        places = [place for place in places if place not in stray]
+        outside = [path for place in places if not place.says_anything for path in place.paths]
+        places = [place for place in places if place.says_anything]
     normals = [place for place in places if place.clip_split == "train"] or places
     deepest_normal = max(place.depth for place in normals)
     if machine_level is None and domain_level is None:
-        # A stray recording says nothing about the folders.
-        depths = {place.depth for place in normals} - {0} or {0}
-        machines, domains = (1, 2) if min(depths) > 1 else (0, min(1, deepest_normal))
+        machines, domains = (1, 2) if _are_machines(normals) else (0, min(1, deepest_normal))
     elif domain_level is None:  # the folders above the machine were dropped with the dates
         machines = min(1, machine_level or 0)
         domains = machines + 1 if machines < deepest_normal else 0
     else:
         machines, domains = machine_level or 0, domain_level
     clips, deep, misplaced = _clips(root, places, year, machines, domains)
-    outside += misplaced
+    outside = sorted([*outside, *misplaced])
+    order = {path: position for position, path in enumerate(paths)}
+    clips.sort(key=lambda clip: order[clip.path])
     oddities = []
     if outside:
         inside = "normal/" if has_normal else "the folders of the domains"
@@ -133,11 +164,24 @@ def read_folder(
     if deep:
         oddities.append(
             f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
-            f"{name_list(deep)}."
+            f"{name_list(sorted(deep))}."
         )
     at = max(machines and 1, domains and 1)
     level = next((p.folders[at - 1][0] for p in normals if at and p.depth >= at), 0)
     return clips, oddities, _understood(clips, bool(machines), bool(domains), level, ignored)
+
+
+def _are_machines(normals: Sequence[_Place]) -> bool:
+    """Whether all folders of the first level, or several, have most recordings in subfolders.
+
+    A stray recording says nothing about the folders.
+    """
+    sizes, deeper = Counter[str](), Counter[str]()
+    for place in normals:
+        sizes[place.name(1)] += len(place.paths) if place.depth else 0
+        deeper[place.name(1)] += len(place.paths) if place.depth > 1 else 0
+    divided = [name for name, count in deeper.items() if 2 * count > sizes[name]]
+    return bool(divided) and len(divided) >= min(2, len(+sizes))
 
 
 def _clips(
@@ -152,21 +196,21 @@ def _clips(
         for place in places
         if place.clip_split == "train" and place.depth >= deepest
     }
-    clips, deep, outside = [], [], []
+    clips, deep, outside = list[Clip](), list[str](), list[str]()
     for place in places:
         is_divided = place.name(machines) in divided
         missing = place.depth < (deepest if is_divided else machines)
         if missing and (place.clip_split == "train" or place.depth < machines):
-            outside.append(place.path)
+            outside += place.paths
             continue
-        machine = place.name(machines) or name_of(root)
+        machine = place.name(machines) or _machine_of(root)
         domain: str | None = place.name(domains) if is_divided else ONE_DOMAIN
         if is_divided and (place.name(machines), domain) not in known:
             domain = None  # of a test clip; its folder may name a fault
         if place.depth > deepest > 0:
-            deep.append(place.path)
-        split = place.clip_split
-        clips.append(Clip(place.path, machine, year, domain=domain, split=split, label=place.label))
+            deep += place.paths
+        facts: Any = {"domain": domain, "split": place.clip_split, "label": place.label}
+        clips += [Clip(path, machine, year, **facts) for path in place.paths]
     return clips, deep, outside
 
 

@@ -56,14 +56,10 @@ def levels_of(table: ClipTable) -> dict[str, int]:
     """
     names = {clip.domain for clip in table.clips}
     folders = {clip.path: meaning_of_folders(clip.path)[0] for clip in table.clips}
-    in_folders = all(
-        clip.machine == table.root.name and folders[clip.path][:1] == [clip.domain]
-        for clip in table.clips
-    )
-    if not in_folders or names <= {"source", "target", ONE_DOMAIN}:
+    in_folders = all(folders[clip.path][:1] == [clip.domain] for clip in table.clips)
+    if not in_folders or len(table.machines) > 1 or names <= {"source", "target", ONE_DOMAIN}:
         return {}
-    has_conditions = max(map(len, folders.values())) > 1
-    return {"machine_level": 1, "domain_level": 2 if has_conditions else 0}
+    return {"machine_level": 1}
 
 
 def gather(

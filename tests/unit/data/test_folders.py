@@ -57,6 +57,16 @@ TREES = {
         "fan/id_00 train 0, fan/id_02 train 0, fan/id_00 test 1"
     ),
     "fan/normal/old/2026-05-01 fan/normal/old/2026-05-02": ("fan/old train 0, fan/old train 0"),
+    "NormalSound AnomalousSound": "site/NormalSound train None, site/None test 1",
+    "slow fast bearing_fault": "site/slow train None, site/fast train None, site/None test 1",
+    "no_fault FAULT_1": "site/no_fault train None, site/None test 1",
+    "fault_database/normal/slow": "fault_database/slow train 0",
+    "fan/old fan/new pump/old press": (
+        "fan/old train None, fan/new train None, pump/old train None, press/all train None"
+    ),
+    "fan pump press/old press/new": (
+        "site/fan train None, site/pump train None, site/press train None, site/press train None"
+    ),
     # dates
     "2026-05-01 2026-05-02": "site/all train None, site/all train None",
     "20260501 20260502T1200": "site/all train None, site/all train None",
@@ -120,6 +130,12 @@ def test_levels_of_machines_and_domains_can_be_said(tmp_path, tree, levels, expe
         assert found == {meaning}
 
 
+@pytest.mark.parametrize("folder", ["normal", "train", "motor/OK/2026-05-01", "2026-05-01"])
+def test_a_folder_of_a_label_split_or_date_does_not_name_the_machine(tmp_path, folder):
+    make(tmp_path / "motor" / folder, *clips_in("slow", "fast"))
+    assert read_clips(tmp_path / "motor" / folder).machines == ("motor",)
+
+
 def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
     make(tmp_path / "pump", *clips_in("old", "new"), "old/c.wav")
     table = read_clips(tmp_path / "pump")
@@ -168,6 +184,12 @@ def test_a_level_without_recordings_is_refused_and_levels_are_for_plain_folders(
             read_clips(source, domain_level=1)
 
 
+def test_clips_come_in_the_order_of_their_paths(tmp_path):
+    make(tmp_path / "motor", "a.wav", "m/b.wav", "m/sub/a.wav", "m/z.wav", "n/a.wav")
+    paths = [clip.path for clip in read_clips(tmp_path / "motor", domain_level=0)]
+    assert paths == ["a.wav", "m/b.wav", "m/sub/a.wav", "m/z.wav", "n/a.wav"]
+
+
 # ------------------------------------------------------------------------------------ oddities
 
 
@@ -177,6 +199,7 @@ def test_a_level_without_recordings_is_refused_and_levels_are_for_plain_folders(
         (["normal/a.wav", "normal/b.wav", "broken/c.wav", "d.wav"], "broken/c.wav, d.wav"),
         (["old/a.wav", "old/b.wav", "c.wav"], "c.wav"),
         ([*clips_in("fan/day", "fan/night", "pump/day", "pump/night"), "stray.wav"], "stray.wav"),
+        ([*clips_in("fan/day", "fan/night", "pump/day"), "pump/stray.wav"], "pump/stray.wav"),
     ],
 )
 def test_what_lies_beside_the_normal_clips_is_left_out_and_named(tmp_path, paths, left_out):
