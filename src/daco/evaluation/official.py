@@ -26,16 +26,12 @@ _SECTION = ["set", "machine", "section"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its 95 % interval, over n machines, clips or families.
-
-    ``low`` and ``high`` are None for fewer than two.
-    """
+    """A value with its 95 % interval over n machines; the ends are None for fewer than two."""
 
     value: float
     low: float | None
     high: float | None
     n: int
-    over: str = "machines"
 
     def __str__(self) -> str:
         interval = "" if self.low is None else f" [{self.low:.2f}, {self.high:.2f}]"

@@ -6,7 +6,7 @@ configurations, or test clips.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -22,12 +22,7 @@ from daco.evaluation.intervals import (
     spearman,
 )
 from daco.evaluation.metrics import NOMINAL_LEVELS, QUANTITIES
-from daco.evaluation.official import (
-    Estimate,
-    official_quantities,
-    official_scores,
-    score_difference,
-)
+from daco.evaluation.official import official_quantities, official_scores, score_differences
 from daco.experiments.choice import Years
 from daco.experiments.machine_data import MACHINE
 from daco.method.config import DEFAULT_CONFIG, PAPER_CONFIG, RAW_CONFIG, ScoreConfig
@@ -197,36 +192,36 @@ def differences_table(
     """
     known = set(metrics["configuration"]) - {chosen}
     picked = rules[rules["configuration"].isin(known)]
-    others = picked.groupby("configuration", sort=False)["rule"].agg(", ".join).to_dict()
-    metrics = metrics[metrics["set"] == "eval"]
-    by_clips = clips is not None and set(official_quantities(metrics, year)) == set(QUANTITIES)
-    rows = []
-    for second, names in others.items():
-        second = str(second)
-        one, two = (metrics[metrics["configuration"] == name] for name in (chosen, second))
-        estimates = [score_difference(one, two, year)]
-        if by_clips and clips is not None:
-            estimates.append(_clip_difference(clips[clips["set"] == "eval"], chosen, second))
-        rows += [
-            {"rules": names, "first": chosen, "second": second} | vars(each)
-            for each in estimates
-            if each.n and not np.isnan(each.value)
-        ]
+    others = picked.groupby("configuration", sort=False)["rule"].agg(", ".join)
+    metrics = metrics[metrics["configuration"].isin([chosen, *others.index])]
+    quantities = official_quantities(metrics, year)
+    metrics = metrics[metrics["set"] == "eval"].dropna(subset=quantities, how="all")
+    parts = []
+    if chosen in set(metrics["configuration"]):
+        parts.append(score_differences(metrics, chosen, year).assign(over="machines"))
+    if clips is not None and set(quantities) == set(QUANTITIES):
+        parts += _clip_differences(clips[clips["set"] == "eval"], chosen, others.index)
+    table = pd.concat(parts) if parts else pd.DataFrame(columns=["value"])
+    table = table.dropna(subset="value").rename_axis("second").reset_index()
+    table = table.assign(first=chosen, rules=table["second"].map(others))
+    table["order"] = table["second"].map(list(others.index).index)
     columns = ["rules", "first", "second", "value", "low", "high", "n", "over"]
-    return pd.DataFrame(rows, columns=columns)
+    return table.sort_values("order", kind="stable", ignore_index=True).reindex(columns=columns)
 
 
-def _clip_difference(clips: pd.DataFrame, first: str, second: str) -> Estimate:
-    """Official score of column `first` minus `second` with an interval over test clips.
+def _clip_differences(
+    clips: pd.DataFrame, first: str, others: Iterable[str]
+) -> Iterator[pd.DataFrame]:
+    """Official score of column `first` minus each of `others` with intervals over test clips.
 
     Machines without labels of both kinds do not count.
     """
     labels = clips.groupby(["machine", "section"])["label"]
     clips = clips[(labels.transform("min") == 0) & (labels.transform("max") == 1)]
-    if clips.empty:
-        return Estimate(np.nan, None, None, 0, "clips")
-    drawn = clip_bootstrap(clips, first, second, n_draws=CLIP_DRAWS)
-    return Estimate(drawn.estimate, drawn.low, drawn.high, len(clips), "clips")
+    for name in others if len(clips) else ():
+        drawn = clip_bootstrap(clips, first, name, n_draws=CLIP_DRAWS)
+        values = {"value": drawn.estimate, "low": drawn.low, "high": drawn.high, "n": len(clips)}
+        yield pd.DataFrame(values | {"over": "clips"}, [name])
 
 
 # The floor of the criterion

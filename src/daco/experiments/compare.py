@@ -148,7 +148,7 @@ def _between(chosen: Mapping[str, tuple[pd.DataFrame, int | None]]) -> Iterator[
         found = score_difference(one, two, year)
         if found.n and year == other:
             names = [each["configuration"].iloc[0] for each in (one, two)]
-            ends = found.value, found.low, found.high, found.n, found.over
+            ends = found.value, found.low, found.high, found.n, "machines"
             yield [first, names[0], second, names[1], *ends]
 
 
