@@ -24,7 +24,7 @@ from sqlalchemy import create_engine, text
 from stores import KIM, START, add, new_clip, opened, rows
 
 from daco.errors import InputError
-from daco.monitoring.store import Store, StoreError
+from daco.monitoring.store import Store, StoreError, retention
 from daco.monitoring.store import database as databases
 from daco.monitoring.store.database import open_database
 from daco.monitoring.store.retention import backup, protected_audio, prune, restore
@@ -199,7 +199,8 @@ def test_a_disk_that_takes_no_more_keeps_what_was_answered_and_the_check_notices
 # --- retention -----------------------------------------------------------------------------------
 
 
-def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url):
+def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url, monkeypatch):
+    monkeypatch.setattr(retention, "_STEP", 4)
     with opened(url) as store:
         for row in range(10):
             add(store, at=START, source_key=str(row), stamp="1:1:1")
@@ -221,7 +222,8 @@ def test_old_clips_go_and_evidence_of_unfinished_alarms_stays(url):
         assert store.outbox.pending() == {"mail": 1, "hook": 1}  # the clip of today
 
 
-def test_keys_of_uploads_are_forgotten_with_their_clips_and_files_stay_known(url):
+def test_keys_of_uploads_are_forgotten_with_their_clips_and_files_stay_known(url, monkeypatch):
+    monkeypatch.setattr(retention, "_STEP", 2)
     with opened(url, receivers=()) as store:
         for row in range(6):
             add(store, at=START + 10 * row * DAY, source_key=f"upload:{row}", audio_sha256="aa")

@@ -167,13 +167,15 @@ def _forget(
 
 def _pages(database: Database, column: Any, *where: Any) -> Iterator[list[Any]]:
     """The values of a column that grows, in steps: other writers wait for milliseconds only."""
-    query = page = select(column).where(*where).order_by(column).limit(_STEP)
-    values = [None] * _STEP
-    while len(values) == _STEP:
+    query, last = select(column).where(*where).order_by(column).limit(_STEP), None
+    while True:
+        page = query if last is None else query.where(column > last)
         with database.reading() as connection:
             values = list(connection.scalars(page))
         yield values
-        page = query.where(column > values[-1]) if values else query
+        if len(values) < _STEP:
+            return
+        last = values[-1]
 
 
 def _evidence(connection: Connection, *where: Any) -> set[int]:
