@@ -90,6 +90,7 @@ def test_a_larger_neighbourhood_after_a_smaller_one(rng):
     X, domains = rng.normal(size=(400, 6)), ["s"] * 390 + ["t"] * 10
     bank, names = daco.NormalBank(X, domains), ["raw-k1", "raw-k150", "ldn-ratio-K100"]
     bank.balance("raw-k1", 5)
+    assert_array_equal(bank.leave_one_out(names), daco.NormalBank(X, domains).leave_one_out(names))
     assert_array_equal(bank.balance(names, 5), daco.NormalBank(X, domains).balance(names, 5))
     again = pickle.loads(pickle.dumps(bank))
     assert_array_equal(again.score(X[:5], names), bank.score(X[:5], names))
