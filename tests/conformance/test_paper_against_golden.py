@@ -136,6 +136,7 @@ def test_blend_by_hand():
     quantiles = [NormalDist().inv_cdf(rank / 5) for rank in (2, 2, 2, 4, 4.5)]
     assert_allclose(loo, np.divide(quantiles[:4], 2))
     assert_allclose(scores, (9 + quantiles[4] + 18 / 11) / 2)
+    assert paper.normal_score(np.ones(3), np.array([0.5, 1, 2])).tolist() == [0, 0, 9]
 
 
 def test_quantile_map_and_selection_by_hand():

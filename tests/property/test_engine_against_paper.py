@@ -278,9 +278,11 @@ def test_blocks_change_nothing(case):
         bank = case.bank()
         scores = bank.score(named(case.clips), grid)
         examined = bank.examine_normals("conf-soft-m0-varmin-K4")
+        weights = bank.domain_weights(named(case.clips))
         splits = bank.exact_balance(grid, 3).splits if len(sizes) > 1 < min(sizes) else None
     assert not different(grid, scores.T, kept.score(named(case.clips), grid).T)
     assert_allclose(examined.scores, kept.examine_normals("conf-soft-m0-varmin-K4").scores)
+    assert_allclose(weights, kept.domain_weights(named(case.clips)), rtol=1e-9)
     if splits is not None:
         assert_array_equal(splits, kept.exact_balance(grid, 3).splits)
 

@@ -9,7 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import daco
+from daco.data.views import Views
 from daco.errors import InputError, NotEnoughClipsError
+from daco.method.distances import cosine_distances, equal_views
 
 GRID = [*daco.paper_grid(), *map(daco.ScoreConfig.parse, ("ldn-mean-K4", "varmin-K4", "blend"))]
 
@@ -88,6 +90,7 @@ def test_a_larger_neighbourhood_after_a_smaller_one(rng):
     X, domains = rng.normal(size=(400, 6)), ["s"] * 390 + ["t"] * 10
     bank, names = daco.NormalBank(X, domains), ["raw-k1", "raw-k150", "ldn-ratio-K100"]
     bank.balance("raw-k1", 5)
+    assert_array_equal(bank.leave_one_out(names), daco.NormalBank(X, domains).leave_one_out(names))
     assert_array_equal(bank.balance(names, 5), daco.NormalBank(X, domains).balance(names, 5))
     again = pickle.loads(pickle.dumps(bank))
     assert_array_equal(again.score(X[:5], names), bank.score(X[:5], names))
@@ -112,6 +115,22 @@ def test_copies_at_another_volume_are_at_distance_zero(rng, dim, dtype):
     """Rounding left up to 10 ulp where it was measured; below 32 counts as equal."""
     X = (rng.normal(size=(80, dim)) + 4).astype(dtype)
     assert (daco.NormalBank(X).score(X * dtype(0.3), ["raw-k1", "ldn-ratio-K1"]) == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_distances_below_32_ulp_are_zero(dtype):
+    eps = np.finfo(dtype).eps
+    rows = np.array([[1 - ulps * eps, 0] for ulps in (10, 31, 32, 40)], dtype)
+    found = cosine_distances(rows, np.array([[1, 0]], dtype))
+    assert (found[:, 0] / eps).tolist() == [0, 0, 32, 40]
+
+
+def test_several_views_get_rows_of_length_one_and_a_single_view_stays(rng):
+    X = rng.normal(size=(5, 6))
+    assert equal_views(X, Views(("a",), (6,))) is X
+    alike = equal_views(X, Views(("a", "b"), (4, 2)))
+    for part, of_view in ((alike[:, :4], X[:, :4]), (alike[:, 4:], X[:, 4:])):
+        assert_allclose(part, of_view / np.linalg.norm(of_view, axis=1, keepdims=True))
 
 
 def test_banks_that_are_too_small_are_named(rng):

@@ -116,6 +116,7 @@ def test_what_is_no_name_is_refused(wrong):
     [
         ({"scorer": "cosine"}, "scorer"),
         ({"k": 0}, "'k'"),
+        ({"k": 10**9}, "'k'"),
         ({"calibration": "conf"}, "assignment"),
         ({"assignment": "near"}, "assignment"),
         ({"calibration": "ratio", "assignment": "soft", "m": 3}, "'m'"),

@@ -53,6 +53,14 @@ def test_every_pseudo_anomaly_is_as_far_as_its_strength_says(seed, strength):
         assert distance == pytest.approx(expected, abs=1e-9)
 
 
+def test_by_default_they_are_among_the_normals_at_their_edge_and_outside():
+    X, _ = machine()
+    made = moved_normals(X)
+    usual = np.median(daco.NormalBank(X).leave_one_out("raw-k1"))
+    distance = cosine(made.vectors, made.clean[made.origin]).reshape(-1, 3)
+    assert distance / usual == pytest.approx(np.tile([0.5, 1, 2], (len(distance), 1)))
+
+
 def test_a_pseudo_anomaly_keeps_most_features_of_its_clip():
     X, domains = machine()
     made = moved_normals(X, domains)
@@ -177,6 +185,19 @@ def test_a_domain_with_too_few_normals_is_left_out_and_said():
         pseudo_scores(X[-3:], None, moved_normals(X[-3:]), ["raw-k1"])
     with pytest.raises(InputError, match="true domain"):
         pseudo_scores(X, domains, moved_normals(X, domains), ["conf-oracle-m0-k1"])
+
+
+@pytest.mark.parametrize(("held", "judged"), [(2, True), (1, False)])
+def test_a_domain_is_judged_by_two_clips_that_are_held_out(held, judged):
+    X, domains = machine()
+    made = moved_normals(X, domains)
+    kept = [*range(20), *range(20, 20 + held)]
+    moved = np.isin(made.origin, kept)
+    few = replace(made, clean=made.clean[kept], rows=made.rows[kept], domains=made.domains[kept],
+                  vectors=made.vectors[moved], origin=made.origin[moved],
+                  kinds=made.kinds[moved])  # fmt: skip
+    found = pseudo_scores(X, domains, few, ["raw-k1"])
+    assert found.domains == (("source", "target") if judged else ("source",))
 
 
 def test_a_bank_has_the_pseudo_scores_of_its_normals_in_any_order_and_scale():
