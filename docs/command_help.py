@@ -9,7 +9,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
-from daco.commands.app import app
+from daco.commands.app import COMMANDS, app, load_command
 
 
 def help_texts() -> dict[str, str]:
@@ -17,8 +17,8 @@ def help_texts() -> dict[str, str]:
     group: Any = typer.main.get_command(app)
     parent = group.context_class(group, info_name="daco")
     texts = {}
-    for name in sorted(group.list_commands(parent)):
-        command = group.get_command(parent, name)
+    for name in sorted(COMMANDS):
+        command = load_command(name)
         context = command.context_class(
             command, parent=parent, info_name=name, max_content_width=80
         )

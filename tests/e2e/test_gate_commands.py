@@ -39,9 +39,12 @@ def bearing(factory, tmp_path):
 
 @pytest.fixture(scope="module")
 def clean(factory, tmp_path_factory):
+    """A model of the good normals, of which the gate leaves out none."""
     root = tmp_path_factory.mktemp("clean")
     shutil.copytree(factory / "bearing" / "train", root / "bearing" / "train")
-    ok("fit", root / "bearing", "--out", root / "bearing.daco")
+    kept = ("--keep-embeddings", root / "k.parquet")
+    ok("fit", root / "bearing", "--out", root / "bearing.daco", *kept)
+    assert len(MachineModel.load(root / "bearing.daco")) == 22
     return root / "bearing.daco"
 
 
@@ -75,35 +78,33 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_fit_leaves_out_a_bad_normal_and_names_it(factory, bearing, tmp_path, kind):
-    folder, path = bearing
-    spoil(path, kind, factory)
+def test_fit_leaves_out_bad_normals_and_names_them(factory, bearing, tmp_path):
+    folder, _ = bearing
+    train = folder / "train"
+    paths = [*sorted(train.glob("*source*"))[:3], *sorted(train.glob("*target*"))[:2]]
+    for path, kind in zip(paths, KINDS, strict=True):
+        spoil(path, kind, factory)
     said = ok("fit", folder, "--out", tmp_path / "m.daco", code=4)
-    assert "Left out 1 recording:" in said
-    assert f"{path.name}: {KINDS[kind]}" in said
+    assert "Left out 5 recordings:" in said
     model = MachineModel.load(tmp_path / "m.daco")
-    assert model.domain_sizes == {"source": 12, "target": 9}
-    assert not any(path.name in name for name in model.clip_names)
-    said = ok("inspect", tmp_path / "m.daco")
-    assert "left out" in said
-    assert KINDS[kind].partition(":")[0] in said
+    assert model.domain_sizes == {"source": 9, "target": 8}
+    shown = ok("inspect", tmp_path / "m.daco")
+    assert "left out" in shown
+    for path, reason in zip(paths, KINDS.values(), strict=True):
+        assert f"{path.name}: {reason}" in said
+        assert reason.partition(":")[0] in shown
+        assert not any(path.name in name for name in model.clip_names)
 
 
-def test_a_folder_of_good_normals_and_its_table_lose_none(factory, bearing, tmp_path):
+def test_a_table_knows_as_much_as_the_recordings_and_a_person_may_insist(
+    factory, bearing, tmp_path
+):
     folder, path = bearing
-    ok("fit", folder, "--out", tmp_path / "m.daco", "--keep-embeddings", tmp_path / "k.parquet")
-    assert len(MachineModel.load(tmp_path / "m.daco")) == 22
     spoil(path, "short", factory)
     ok("embed", folder, "--out", tmp_path / "e.parquet")
-    said = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "t.daco", code=4)
-    assert f"{path.name}: {KINDS['short']}" in said  # the table knows as much as the recordings
-
-
-def test_a_person_may_insist(factory, bearing, tmp_path):
-    folder, path = bearing
-    spoil(path, "short", factory)
-    said = ok("fit", folder, "--out", tmp_path / "m.daco", "--keep-suspicious")
+    said = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", code=4)
+    assert f"{path.name}: {KINDS['short']}" in said
+    said = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", "--keep-suspicious")
     assert f"Kept 1 suspicious normal: train/{path.name} (short: 1 s" in said
     assert len(MachineModel.load(tmp_path / "m.daco")) == 22
     listed = ok("inspect", tmp_path / "m.daco", "--normals", "--json")
@@ -130,14 +131,8 @@ def test_normals_are_listed_with_the_most_suspicious_first(model):
     assert len(rows) == 22
     assert {row["row"] for row in rows} == set(range(22))
     assert [row["p_value"] for row in rows] == sorted(row["p_value"] for row in rows)
-    loaded = MachineModel.load(model)
-    for row in rows:
-        assert loaded.clip_names[row["row"]] == row["name"]
-        assert loaded.domains[loaded.clip_domains[row["row"]]] == row["domain"]
-        others = np.delete(loaded.embeddings, row["row"], axis=0)[:, : loaded.views.sizes[0]]
-        own = loaded.embeddings[row["row"], : loaded.views.sizes[0]]
-        cosines = others @ own / np.linalg.norm(others, axis=1) / np.linalg.norm(own)
-        assert row["nearest_distance"] == pytest.approx(1 - cosines.max(), abs=1e-5)
+    names = MachineModel.load(model).clip_names
+    assert [names[row["row"]] for row in rows] == [row["name"] for row in rows]
 
 
 def test_a_normal_is_removed_and_comes_back(model):
@@ -161,36 +156,31 @@ def test_a_normal_is_removed_and_comes_back(model):
 def test_what_cannot_be_removed_or_undone_changes_nothing(model, tmp_path):
     content = model.read_bytes()
     everything = [f"--remove={name}" for name in MachineModel.load(model).clip_names]
-    for arguments, error in (
-        (["--remove", "nothing.wav"], InputError),
-        (everything, InputError),
-        (["--undo"], DataError),
-        ([], InputError),
-        (["--undo", "--remove", "x"], InputError),
-        ([tmp_path, "--remove", "x"], InputError),
-        ([tmp_path], InputError),  # of which domain?
-        (["--domain", "target"], InputError),
+    for arguments in (
+        ["--remove", "nothing.wav"],
+        everything,
+        ["--undo"],
+        [],
+        ["--undo", "--remove", "x"],
+        [tmp_path, "--remove", "x"],
+        [tmp_path],  # of which domain?
+        ["--domain", "target"],
     ):
-        assert isinstance(refused("update", model, *arguments), error), arguments
+        assert isinstance(refused("update", model, *arguments), InputError), arguments
     assert model.read_bytes() == content
     assert not model.with_name("bearing.daco.previous").exists()
 
 
 def test_update_leaves_out_a_bad_normal_and_keeps_the_model_before(factory, model, tmp_path):
     content = model.read_bytes()
-    synth_factory(
-        tmp_path, machines=["bearing"], n_source=4, n_target=4, n_test=24, seconds=3, seed=0,
-        workers=1,
-    )  # fmt: skip
-    new = tmp_path / "dev_data" / "raw" / "bearing" / "test"
-    for path in sorted(new.glob("*")):
-        if "target_test_normal" in path.name:
-            path.rename(new / path.name.replace("_test_normal_0", "_train_normal_9"))
-        else:
-            path.unlink()
+    sizes = {"n_source": 4, "n_target": 9, "n_test": 4, "seconds": 3, "workers": 1}
+    synth_factory(tmp_path, machines=["bearing"], seed=7, **sizes)
+    new = tmp_path / "dev_data" / "raw" / "bearing" / "train"
+    for path in new.glob("*source*"):
+        path.unlink()
     bad = sorted(new.glob("*"))[0]
     spoil(bad, "low", factory)
-    options = ("--domain", "target")
+    options = ("--domain", "winter")
     said = ok("update", model, new, *options, "--out", tmp_path / "m.daco", code=4)
     assert f"{bad.name}: rate: 8000 Hz, the normals have 16000 Hz" in said
     assert model.read_bytes() == content

@@ -79,27 +79,22 @@ def test_embed_from_the_store_into_the_store(press, table, there, store):
     assert "the size or time of recordings" in str(changed)
 
 
-def test_a_model_is_fitted_inspected_and_used_there(press, table, there, store, tmp_path):
-    here = tmp_path / "press.daco"
+def test_a_model_is_fitted_to_recordings_there_and_scores_others(press, table, there, tmp_path):
+    here, of_store = tmp_path / "here.daco", tmp_path / "there.daco"
     ok("fit", press, "--out", here, "--readout", "mod")
-    there_model = there("models/press.daco")
     options = ("--readout", "mod", "--keep-embeddings", there("k.parquet"))
-    said = ok("fit", there("press"), "--out", there_model, *options)
-    assert there_model in said
+    ok("fit", there("press"), "--out", of_store, *options)
     assert vectors(there("k.parquet")) == vectors(table)
     ok("fit", there("k.parquet"), "--out", tmp_path / "of_table.daco")
-    facts = [json.loads(ok("inspect", model, "--json")) for model in (here, there_model)]
+    facts = [json.loads(ok("inspect", model, "--json")) for model in (here, of_store)]
     for name in ("basis", "config", "normals", "domains", "frontend"):
         assert facts[0][name] == facts[1][name]
     assert facts[1]["provenance"]["root"] == there("press")
-    lines = [
-        json.loads(line)
-        for line in ok("score", there_model, there("press/day/day00.wav"), "--json").splitlines()
-    ]
     local = json.loads(ok("score", here, press / "day" / "day00.wav", "--json"))
-    assert [line["name"] for line in lines] == [there("press/day/day00.wav")]
-    assert lines[0]["score"] == local["score"]
-    whole = ok("score", there_model, there("press/night"), "--json").splitlines()
+    remote = json.loads(ok("score", of_store, there("press/day/day00.wav"), "--json"))
+    assert remote["name"] == there("press/day/day00.wav")
+    assert remote["score"] == local["score"]
+    whole = ok("score", of_store, there("press/night"), "--json").splitlines()
     assert [json.loads(line)["name"] for line in whole] == [f"night0{i}.wav" for i in range(5)]
 
 
@@ -141,7 +136,7 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
         ("embed", there("nothing"), "--out", tmp_path / "e.parquet"): "/nothing does not exist.",
         ("embed", press, "--out", "s3://nowhere/e.parquet"): "there is no such bucket",
         ("embed", press, "--out", there("e.csv")): "extension .parquet",
-        ("inspect", there("none.daco")): "none.daco: does not exist.",
+        ("inspect", there("none.daco")): "none.daco",
         ("select", there("none.parquet")): "No such file or directory",
     }
     for command, token in wrong.items():

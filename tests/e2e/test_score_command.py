@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 import soundfile
-from command_line import process, refused, run, said
+from command_line import refused, run, said
 from drill import FAULTY, RATE, hum, scaled
 
 from daco.errors import DataError, InputError, ModelError
@@ -20,6 +20,11 @@ from daco.errors import DataError, InputError, ModelError
 def verdicts(*arguments, code=0):
     lines = run("score", *arguments, "--json", code=code).stdout.splitlines()
     return [json.loads(line) for line in lines]
+
+
+def soundless(path):
+    path.touch()
+    return path
 
 
 def table(*arguments, code=0):
@@ -44,19 +49,10 @@ def test_the_table_fits_a_terminal_and_tells_the_reasons(drill, tmp_path):
         "run daco calibrate",
     ):
         assert words in text
-    (good,) = (line for line in lines if "good.wav" in line)
+    (good,) = (line for line in lines if " good.wav" in line)
     assert good.split()[0] == "normal"
     assert "\x1b[31m" not in text  # a name steers no terminal
     assert "[bold]x.wav" in text
-
-
-def test_a_verdict_is_complete(drill, tmp_path):
-    (verdict,) = verdicts(drill[1], hum(tmp_path / "faulty.wav", **FAULTY))
-    assert verdict["machine"] == "drill"
-    assert verdict["anomalous"] is (verdict["score"] > verdict["threshold"]) is True
-    assert 0 < verdict["p_value"] <= 1
-    assert sum(verdict["domain_weights"].values()) == pytest.approx(1)
-    assert verdict["nearest"].startswith("day/")
 
 
 def test_a_recording_outside_the_ranges_is_not_judged(drill, tmp_path):
@@ -144,13 +140,12 @@ def test_exit_code_three_only_when_asked_and_anomalous(drill, tmp_path):
 def test_stdin_is_one_recording(drill):
     root, model = drill
     command = [sys.executable, "-m", "daco.cli", "score", str(model), "-", "--json"]
-    for content, code in (((root / "night" / "night03.wav").read_bytes(), 0), (b"", 4)):
-        result = subprocess.run(command, input=content, capture_output=True)
-        assert result.returncode == code, result.stderr
-        verdict = json.loads(result.stdout)
-        assert verdict["name"] == "-"
-        assert verdict.get("nearest", "").endswith("night03.wav") == (code == 0)
-    assert verdict == {"name": "-", "error": "the file is empty."}
+    content = (root / "night" / "night03.wav").read_bytes()
+    result = subprocess.run(command, input=content, capture_output=True)
+    assert result.returncode == 0, result.stderr
+    verdict = json.loads(result.stdout)
+    assert verdict["name"] == "-"
+    assert verdict["nearest"].endswith("night03.wav")
 
 
 def test_another_rate_needs_no_refit(drill):
@@ -166,21 +161,17 @@ def test_another_rate_needs_no_refit(drill):
 def test_long_recordings_by_windows(drill, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, model = drill
-    parts = [soundfile.read(hum(tmp_path / "x" / f"{i}.wav", 200, 50 + i))[0] for i in range(8)]
-    parts[5] = soundfile.read(hum(tmp_path / "x" / "f.wav", **FAULTY))[0]
+    clips = [hum(tmp_path / "x" / f"{i}.wav", 200, 50 + i) for i in range(8)]
+    clips[5] = hum(tmp_path / "x" / "f.wav", **FAULTY)
     long = tmp_path / "long.wav"
-    soundfile.write(long, np.concatenate(parts), RATE)
+    soundfile.write(long, np.concatenate([soundfile.read(clip)[0] for clip in clips]), RATE)
     (whole,) = verdicts(model, long)
     assert whole["windows"] == 1
     assert whole["reasons"][0].startswith("long: 4 s, the normals have 0.5 s")
-    window = ("--window", "0.5")
-    top, two, mean = (
-        verdicts(model, long, *window, "--aggregate", how)[0] for how in ("max", "top2", "mean")
-    )
-    assert (top["windows"], top["worst_window"], top["anomalous"]) == (8, 2.5, True)
-    assert top["score"] > two["score"] > mean["score"]
-    assert verdicts(model, long, *window, "--hop", "0.25")[0]["windows"] == 15
-    text = said("score", model, long.name, *window)
+    options = ("--window", "0.5", "--hop", "0.25", "--aggregate", "top2")
+    (found,) = verdicts(model, long, *options)
+    assert (found["windows"], found["worst_window"], found["anomalous"]) == (15, 2.5, True)
+    text = said("score", model, long.name, "--window", "0.5")
     assert "worst at 2.5 s" in text
     assert "The limit holds for one window" in text
 
@@ -207,7 +198,5 @@ def test_what_is_no_model_and_an_empty_folder_are_refused(drill, tmp_path):
     clip = drill[0] / "day" / "day00.wav"
     assert isinstance(refused("score", clip, clip), ModelError)
     assert isinstance(refused("score", drill[1], tmp_path), DataError)
-    result = process("score", clip, clip)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ")
-    assert "Traceback" not in result.stderr
+    (empty,) = verdicts(drill[1], soundless(tmp_path / "empty.wav"), code=4)
+    assert "empty" in empty["error"]

@@ -55,10 +55,8 @@ def test_inject_writes_the_agreed_table(motor, tmp_path):
         ("inject {} --out nowhere/faults.parquet", "not a folder"),
         ("inject {} --out faults.csv", "parquet"),
         ("inject {} --out faults.parquet --fault crack", "impacts"),
-        ("inject {} --out faults.parquet --level 99", "decibels"),
         ("inject {} --out faults.parquet --channel left", "channel"),
         ("sensitivity {}.daco {} --level 99", "decibels"),
-        ("sensitivity {}.daco {} --detect 1.5", "--detect"),
         ("sensitivity {}.daco {} --picture nowhere/s.png", "not a folder"),
         ("sensitivity {}.daco {} --picture s.pdf", ".svg or .png"),
     ],
@@ -91,17 +89,10 @@ def test_sensitivity_says_what_is_caught(motor, tmp_path):
     assert (rates["low"] <= rates["rate"]).all()
     assert (rates["rate"] <= rates["high"]).all()
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_lower_false_alarm_rate_catches_less(motor, tmp_path):
-    caught = []
-    for rate in (0.5, 0.12):
-        run(
-            *("sensitivity", motor / "motor.daco", motor / "motor", *levels(-18, -12, -6)),
-            *("--rate", rate, "--out", tmp_path / "s.csv", "--fault", "impacts"),
-        )
-        caught.append(pd.read_csv(tmp_path / "s.csv")["caught"].sum())
-    assert caught[0] > caught[1]
+    few = ("--fault", "impacts", *levels(-18), "--rate", 0.5, "--out", table, "--per-domain", 6)
+    run("sensitivity", motor / "motor.daco", motor / "motor", *few)
+    at_half = pd.read_csv(table, keep_default_na=False)
+    assert at_half["by_score"][:2].sum() > rates["by_score"][:2].sum()  # without a fault
 
 
 def test_a_model_of_own_embeddings_cannot_be_measured(motor, tmp_path):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import shutil
 
 import numpy as np
-import pytest
 import soundfile
 from command_line import refused, run, said
 from drill import NORMALS, RATE, hum, scaled, write_normals
-from shared_data import shared
 
 from daco.detector.model import MachineModel
 from daco.errors import DataError, InputError
@@ -46,7 +44,7 @@ class TestUpdate:
         assert after.provenance["created"] == before.provenance["created"]
         assert after.false_alarm_rate == before.false_alarm_rate
         assert after.clip_sha256[-1] == sha256_of_file(sorted(new.iterdir())[-1])
-        assert "6 clips of night" in said("inspect", model)
+        assert "added 6 of night from night" in said("inspect", model)
 
     def test_louder_normals_must_be_insisted_on_and_widen_the_ranges(self, model, tmp_path):
         before = MachineModel.load(model).ranges
@@ -76,13 +74,11 @@ class TestUpdate:
         assert "Left out 2 copies" in text
         assert "There is nothing to add." in text
         assert model.read_bytes() == content
-
-    def test_a_near_copy_is_pointed_out(self, model, drill, tmp_path):
-        wave, _ = soundfile.read(drill[0] / "night" / "night02.wav")
+        wave, _ = soundfile.read(path)
         noise = np.random.default_rng(0).normal(0, 1e-3, len(wave))
         soundfile.write(tmp_path / "again.wav", wave + noise, RATE)
-        text = printed("update", model, tmp_path / "again.wav", *NIGHT)
-        assert "again.wav may be a copy of night/night02.wav" in text
+        text = printed("update", model, tmp_path / "again.wav", *NIGHT, KEEP)
+        assert "again.wav may be a copy of night" in text
 
     def test_anomalies_are_named_and_need_to_be_insisted_on(self, model, tmp_path):
         new = new_recordings(tmp_path / "new", 0, 2) / "night"
@@ -124,8 +120,6 @@ class TestCalibrate:
         assert after.clip_names == before.clip_names
         assert kinds(model) == {"day": "new", "night": "new"}
         assert after.reference.sizes == {"day": 12, "night": 9}
-        expected = after.bank.examine(after.new_embeddings, after.config).scores
-        np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
         assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
         assert "warning" not in text
         assert "from 21 new recordings of" in said("inspect", model)
@@ -133,44 +127,30 @@ class TestCalibrate:
         assert '"basis": "from 21 new recordings of' in scored
 
     def test_the_folder_of_one_domain_leaves_the_other_as_it_was(self, model, tmp_path):
-        before = MachineModel.load(model)
         new = new_recordings(tmp_path / "new", 0, 9) / "night"
         text = said("calibrate", model, new, KEEP)  # by the name of the folder
         assert "Calibrated with 9 new recordings: 9 of night." in text
         after = MachineModel.load(model)
         assert after.reference.kinds == {"day": "training", "night": "new"}
         assert "for day from the training recordings only" in after.basis_sentence
-        np.testing.assert_allclose(
-            after.reference_scores[after.reference_domains == 0],
-            before.reference_scores[before.reference_domains == 0],
-        )
         again = new_recordings(tmp_path / "again", 0, 5, first=300) / "night"
         run("calibrate", model, again, *NIGHT)
         assert MachineModel.load(model).reference.sizes["night"] == 5
 
-    @pytest.mark.parametrize("count", [2, 12])
-    def test_many_recordings_unlike_the_normals_are_a_warning(self, model, tmp_path, count):
+    def test_many_recordings_unlike_the_normals_are_a_warning(self, model, tmp_path):
         """Two are too few: of a healthy machine, both may be anomalous."""
-        for index in range(count):
-            hum(tmp_path / "other" / f"{index:02}.wav", 200, 300 + index, modulation=12.0)
-        text = said("calibrate", model, tmp_path / "other", "--domain", "day")
-        assert f"With the old alarm limit, {count} of them were anomalous." in text
-        assert ("Check that they are recordings of this machine" in text) == (count == 12)
-
-    def test_one_that_costs_detection_is_a_warning(self, model, tmp_path):
-        healthy = new_recordings(tmp_path / "healthy", 12, 0) / "day"
-        assert "costs detection" not in printed("calibrate", model, healthy)
+        for index in range(2):
+            hum(tmp_path / "few" / f"{index}.wav", 200, 300 + index, modulation=12.0)
+        text = printed("calibrate", model, tmp_path / "few", "--domain", "day")
+        assert "With the old alarm limit, 2 of them were anomalous." in text
+        assert "Check that they" not in text
+        run("update", model, "--undo")
         for index in range(12):  # as odd as faults are
             hum(tmp_path / "odd" / f"{index:02}.wav", 200, 600 + index, modulation=30.0)
         text = printed("calibrate", model, tmp_path / "odd", "--domain", "day", KEEP)
+        assert "Check that they are recordings of this machine" in text
         assert "This calibration costs detection" in text
         assert "Expect about" in text
-
-    def test_clips_of_no_named_domain_count_where_they_fit_best(self, model, tmp_path):
-        for index in range(10):
-            hum(tmp_path / "new" / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
-        text = said("calibrate", model, tmp_path / "new")
-        assert "5 of day and 5 of night, each assigned to the condition that it fits best" in text
 
     def test_what_cannot_be_used_is_said(self, model, drill, tmp_path):
         new = new_recordings(tmp_path / "new", 3, 3)
@@ -185,11 +165,14 @@ class TestCalibrate:
         assert isinstance(error, DataError)
         assert "already has all of these clips" in str(error)
 
-    def test_a_copy_counts_once(self, model, drill, tmp_path):
-        new = new_recordings(tmp_path / "new", 6, 6)
-        shutil.copy(new / "day" / "day100.wav", new / "day" / "again.wav")
-        shutil.copy(drill[0] / "day" / "day00.wav", new / "day")
-        assert "Left out 2 copies" in printed("calibrate", model, new)
+    def test_a_copy_counts_once_and_clips_where_they_fit_best(self, model, drill, tmp_path):
+        for index in range(12):  # each belongs where it fits best: the folder names no condition
+            hum(tmp_path / "new" / f"clip{index}.wav", (200, 320)[index % 2], 500 + index)
+        shutil.copy(tmp_path / "new" / "clip0.wav", tmp_path / "new" / "again.wav")
+        shutil.copy(drill[0] / "day" / "day00.wav", tmp_path / "new")
+        text = printed("calibrate", model, tmp_path / "new")
+        assert "Left out 2 copies" in text
+        assert "6 of day and 6 of night, each assigned to the condition that it fits best" in text
         assert MachineModel.load(model).reference.sizes == {"day": 6, "night": 6}
 
     def test_other_levels_than_the_normals_need_to_be_insisted_on(self, model, tmp_path):
@@ -203,55 +186,24 @@ class TestCalibrate:
         run("calibrate", model, new, KEEP)
         assert "off" not in run("score", model, min(new.rglob("*.wav"))).stdout
 
-    @pytest.mark.shared("real", "audio")
-    def test_real_recordings_of_another_session(self, tmp_path):
-        """Five new normals of each domain are too few for a rate of 0.1, and it says so."""
-        audio, model, new = shared("real", "audio"), tmp_path / "fan.daco", tmp_path / "new"
-        run("fit", audio / "fan", "--out", model)
-        new.mkdir()
-        for path in (audio / "fan" / "test").glob("*normal*"):
-            shutil.copy(path, new)
-        text = printed("calibrate", model, new)
-        assert "5 of source and 5 of target" in text
-        assert "is below 0.167" in text
-        assert MachineModel.load(model).reference.sizes == {"source": 5, "target": 5}
+
+def test_a_clip_that_becomes_a_normal_no_longer_calibrates(model, tmp_path):
+    """It has distance 0 to itself: as a reference it would make everything anomalous."""
+    new = new_recordings(tmp_path / "new", 12, 9)
+    run("calibrate", model, new)
+    more = new_recordings(tmp_path / "more", 4, 0, first=700) / "day"
+    run("update", model, more, "--domain", "day", KEEP)
+    assert kinds(model) == {"day": "new", "night": "new"}
+    text = printed("update", model, new / "day", "--domain", "day", KEEP)
+    assert "12 clips of the last calibration became part of the normals" in text
+    assert kinds(model) == {"day": "training", "night": "new"}
+    assert MachineModel.load(model).domain_sizes == NORMALS | {"day": 32}
 
 
-class TestUpdateOfACalibratedModel:
-    def test_a_clip_that_becomes_a_normal_no_longer_calibrates(self, model, tmp_path):
-        """It has distance 0 to itself: as a reference it would make everything anomalous."""
-        new = new_recordings(tmp_path / "new", 12, 9)
-        run("calibrate", model, new)
-        text = printed("update", model, new / "day", "--domain", "day", KEEP)
-        assert "12 clips of the last calibration became part of the normals" in text
-        assert kinds(model) == {"day": "training", "night": "new"}
-
-    def test_a_later_update_keeps_the_calibration_and_scores_it_again(self, model, tmp_path):
-        run("calibrate", model, new_recordings(tmp_path / "new", 12, 9))
-        before = MachineModel.load(model)
-        more = new_recordings(tmp_path / "more", 4, 0, first=700) / "day"
-        run("update", model, more, "--domain", "day", KEEP)
-        after = MachineModel.load(model)
-        assert after.domain_sizes == NORMALS | {"day": 20}
-        assert after.reference.kinds == before.reference.kinds
-        assert after.basis["day"]["when"] == before.basis["day"]["when"]
-        expected = after.bank.examine(after.new_embeddings, after.config).scores
-        np.testing.assert_allclose(np.sort(after.reference_scores), np.sort(expected), atol=1e-9)
-
-    def test_a_new_session_serves_bank_and_threshold_by_turns(self, model, tmp_path):
-        new = new_recordings(tmp_path / "new", 0, 12) / "night"
-        run("update", model, new, *NIGHT, KEEP, "--and-calibrate")
-        after = MachineModel.load(model)
-        assert after.domain_sizes == {"day": 16, "night": 22}
-        assert after.reference.kinds == {"day": "training", "night": "sessions"}
-        assert len({name for name in after.sessions if name}) == 2
-        # What a clip of one half scores where its half is hidden from the bank.
-        night = after.reference_scores[after.reference_domains == 1]
-        expected = after.bank.examine_normals(after.config, sessions=after.sessions).scores
-        np.testing.assert_allclose(night, expected[-12:], atol=1e-9)
-        assert "each judged without its half of them" in after.basis_sentence
-
-    def test_one_clip_cannot_be_halved(self, model, tmp_path):
-        new = new_recordings(tmp_path / "new", 1, 0) / "day"
-        options = ("--domain", "day", "--and-calibrate", KEEP)
-        assert "at least two clips" in str(refused("update", model, new, *options))
+def test_a_new_session_serves_bank_and_threshold_by_turns(model, tmp_path):
+    new = new_recordings(tmp_path / "new", 0, 12) / "night"
+    run("update", model, new, *NIGHT, KEEP, "--and-calibrate")
+    after = MachineModel.load(model)
+    assert after.domain_sizes == {"day": 16, "night": 22}
+    assert after.reference.kinds == {"day": "training", "night": "sessions"}
+    assert len({name for name in after.sessions if name}) == 2

@@ -14,9 +14,9 @@ from daco.errors import DacoError
 NARROW = {"COLUMNS": "80"}
 
 
-def run(*arguments, code=0):
+def run(*arguments, code=0, environment=NARROW):
     """The result of a command that ends with an exit code; an unexpected error is raised."""
-    result = CliRunner(env=NARROW).invoke(app, list(map(str, arguments)))
+    result = CliRunner(env=environment).invoke(app, list(map(str, arguments)))
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == code, result.output

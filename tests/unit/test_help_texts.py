@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
-import typer
+from command_line import run
 
-from daco.commands.app import app
-
-GROUP: Any = typer.main.get_command(app)
-COMMANDS = {name: GROUP.get_command(None, name) for name in GROUP.list_commands(None)}
+from daco.commands.app import COMMANDS, load_command
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_everything_has_a_help_text(name):
-    command = COMMANDS[name]
-    assert command.help
+def test_a_command_and_everything_it_takes_is_described_in_80_columns(name):
+    command = load_command(name)
     assert [each.opts[0] for each in command.params if not each.help] == []
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_fits_80_columns(name):
-    parent = GROUP.context_class(GROUP, info_name="daco")
-    command = COMMANDS[name]
-    context = command.context_class(command, parent=parent, info_name=name, max_content_width=80)
-    assert max(map(len, command.get_help(context).splitlines())) <= 80
+    text = run(name, "--help").stdout
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"daco {name} [OPTIONS]".partition(" ")[2] in text
+    assert command.help.splitlines()[0] in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", ["verify", "score", "watch", "fit", "update", "serve"])
 def test_a_command_with_exit_codes_of_its_own_names_them(name):
-    described = " ".join(COMMANDS[name].help.split())
+    described = " ".join(load_command(name).help.split())
     assert re.search(r"Exit codes: .*\b2 ", described)
+
+
+def test_the_list_of_commands_has_a_sentence_for_each():
+    text = " ".join(run("--help").stdout.split())
+    assert all(f"{name} {sentence}" in text for name, sentence in COMMANDS.items())
+    assert re.search(r"daco 0\.\d", run("--version").stdout)
+
+
+def test_a_mistyped_command_gets_a_suggestion():
+    assert "'score'" in run("scoer", code=2).output

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars
 from daco.commands.embed import load_network
-from daco.commands.options import option, require_folder
+from daco.commands.options import require_folder
 from daco.text import quantity
-
-Levels = Annotated[
-    list[float] | None, option("Use this fault level in dB. Repeat it for more levels.")
-]
 
 
 def inject(
@@ -26,7 +21,7 @@ def inject(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     per_domain: shared.PerDomain = 20,
-    level: Levels = None,
+    level: shared.Levels = None,
     fault: shared.Faults = None,
     seed: shared.FaultSeed = 0,
     machine_level: shared.MachineLevel = None,

@@ -8,53 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
 from daco.commands.console import Output, new_table, print_json
-from daco.commands.models import (
-    alarm_limit,
-    configuration,
-    left_out_of_blend,
-    show_conditions,
-)
-from daco.commands.options import (
-    AsJson,
-    Location,
-    ModelLocation,
-    Verbose,
-    flag,
-    option,
-    require_folder,
-)
+from daco.commands.models import left_out_of_blend, show_model
+from daco.commands.options import AsJson, ModelPath, Verbose, flag, option, require_folder
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
 
-_CALIBRATIONS = {
-    "conf": "turned into its quantile among the normals of each domain",
-    "ratio": "divided by the median of each domain",
-    "zscore": "standardised in each domain",
-}
-_ASSIGNMENTS = {
-    "soft": "mixed by how well the recording fits each domain",
-    "hard": "in the domain that fits best",
-}
 _UPDATES = 10
 _NORMALS = 20
 
 
 def inspect(
-    model: ModelLocation,
+    model: ModelPath,
     as_json: AsJson = False,
     verbose: Verbose = False,
     normals: Annotated[
         bool, flag("--normals", "List the 20 most suspicious normals, or with --json all.")
     ] = False,
-    db: Annotated[
-        str | None, option("Show the realised rates, too, from the answers in this database (URL).")
-    ] = None,
     picture: Annotated[
         Path | None, option("Draw the normals' scores and the limits to this .svg or .png file.")
     ] = None,
@@ -66,17 +39,18 @@ def inspect(
     console = Output()
     require_folder(picture)
     loaded = MachineModel.load(model)
-    feedback = [] if db is None else _feedback(db, model, loaded)
     if as_json:
-        described = _describe(loaded) | {"bytes": model.stat().st_size, "feedback": feedback}
-        listed = {"normal_list": list(map(asdict, list_normals(loaded)))} if normals else {}
-        print_json(described | listed)
+        document = _describe(loaded) | {"bytes": model.stat().st_size}
+        if normals:
+            document["normal_list"] = list(map(asdict, list_normals(loaded)))
+        print_json(document)
     elif normals:
         _show_normals(console, loaded)
     else:
-        _show(console, loaded, model, verbose)
-        for sentence in feedback:
-            console.write(sentence)
+        console.write(loaded.machine, style="bold")
+        for title, text in _facts(loaded, model, verbose):
+            console.write(f"{title}: {text}")
+        show_model(console, loaded, verbose=verbose)
     if picture is not None:
         from daco.experiments.figures.models import plot_scores
         from daco.experiments.figures.style import save_picture
@@ -84,15 +58,6 @@ def inspect(
         save_picture(plot_scores(loaded), picture)
         if not as_json:
             console.write(f"picture: {picture}", wrap=False)
-
-
-def _feedback(db: str, file: Location, model: MachineModel) -> list[str]:
-    from daco.commands.feedback import feedback_sentences
-    from daco.detector.modelfile import SUFFIX
-    from daco.monitoring.store import Store
-
-    with Store.open(db, create=False) as store:
-        return feedback_sentences(store, file.name.removesuffix(SUFFIX), model)
 
 
 def _describe(model: MachineModel) -> dict[str, Any]:
@@ -120,7 +85,6 @@ def _describe(model: MachineModel) -> dict[str, Any]:
             for name, size in model.domain_sizes.items()
         },
         "config": model.config,
-        "config_in_words": in_words(model.config),
         "left_out_of_blend": left_out_of_blend(model),
         "reason": model.reason,
         "false_alarm_rate": model.false_alarm_rate,
@@ -132,42 +96,7 @@ def _describe(model: MachineModel) -> dict[str, Any]:
     }
 
 
-def in_words(config: str) -> str:
-    """A configuration for people who do not know its grammar.
-
-    >>> in_words("raw-k1")
-    'cosine distance to the most similar normal'
-    >>> in_words("conf-hard-m10-k2")  # doctest: +NORMALIZE_WHITESPACE
-    'cosine distance to the 2 most similar normals (mean), turned into its quantile among the
-    normals of each domain, pulled toward all normals with the weight of 10 clips, in the domain
-    that fits best'
-    """
-    from daco.method.config import ScoreConfig
-
-    parsed = ScoreConfig.parse(config)
-    words = parsed.base.words.removeprefix("its ")
-    if parsed.calibration is None:
-        return words
-    parts = [words, _CALIBRATIONS[parsed.calibration]]
-    if parsed.m:
-        weight = f"{parsed.m:g}"
-        parts.append(f"pulled toward all normals with the weight of {weight} clips")
-    return ", ".join([*parts, _ASSIGNMENTS[parsed.assignment or "soft"]])
-
-
-def _show(console: Output, model: MachineModel, file: Location, verbose: bool) -> None:
-    console.write(model.machine, style="bold")
-    for title, text in _facts(model, file, verbose):
-        fact = Table.grid()  # one table per fact: a long path widens no other line
-        fact.add_column(style="dim", no_wrap=True)
-        fact.add_row(f"{title:<15}", Text(printable(text)))
-        console.print(fact)
-    show_conditions(console, model, verbose=verbose)
-    console.write(alarm_limit(model))
-    console.notes(model.warnings(), "warning")
-
-
-def _facts(model: MachineModel, file: Location, verbose: bool) -> Iterator[tuple[str, str]]:
+def _facts(model: MachineModel, file: Path, verbose: bool) -> Iterator[tuple[str, str]]:
     origin = model.provenance
     yield "file", f"{file.name}, {file.stat().st_size / 1000:,.0f} kB"
     yield "created", f"{_text(origin.get('created'))} by daco {_text(origin.get('daco_version'))}"
@@ -178,9 +107,6 @@ def _facts(model: MachineModel, file: Location, verbose: bool) -> Iterator[tuple
     if verbose:
         yield "sha256", model.sha256
         yield "network", _network(model)
-        yield "in words", in_words(model.config)
-        for line in configuration(model):
-            yield "", line
         yield "far", f"a clip farther than {model.reach:.4g} from every normal"
     if model.ranges is not None:
         low, high = model.ranges["limits"]["level"]
@@ -201,13 +127,12 @@ def _show_normals(console: Output, model: MachineModel) -> None:
 
     rows = list_normals(model)
     table = new_table(["name", "domain"], ["nearest", "score", "p"])
-    if model.sessions:
-        table.add_column("session")
-    table.add_column("warning", overflow="fold")
+    for heading in ["session"] * bool(model.sessions) + ["warning"]:
+        table.add_column(heading, overflow="fold")
     for each in rows[:_NORMALS]:
-        texts = [each.session] * bool(model.sessions) + [each.warning]
-        numbers = [f"{each.nearest_distance:.4g}", f"{each.score:.4g}", f"{each.p_value:.3f}"]
-        cells = [each.name, each.domain, *numbers, *texts]
+        cells = [each.name, each.domain]
+        cells += [f"{each.nearest_distance:.4g}", f"{each.score:.4g}", f"{each.p_value:.3f}"]
+        cells += [each.session] * bool(model.sessions) + [each.warning]
         table.add_row(*(escape(printable(cell)) for cell in cells))
     console.write(model.machine, style="bold")
     console.print(table)
@@ -222,30 +147,29 @@ def _show_normals(console: Output, model: MachineModel) -> None:
 
 
 def _network(model: MachineModel) -> str:
+    """How recordings become vectors: networks with their readouts, number of values, channel."""
     frontend, size = model.frontend, f"{model.embeddings.shape[1]} values"
-    if len(model.views.names) > 1:
-        size += f" of the views {name_list(model.views.names)}"
     if frontend is None:
         return f"none: embeddings of your own, {size} each"
     networks: dict[str, list[str]] = {}
     for view in frontend.views:
         pin = view.weights_sha256
         weights = view.package or "no weights" if pin is None else f"weights {pin[:12]}"
-        made = f"{view.backbone} ({weights}), {view.sample_rate:,} Hz, {view.precision}"
-        networks.setdefault(made, []).append(view.readout)
-    parts = [f"{made}, readout {'+'.join(readouts)}" for made, readouts in networks.items()]
+        network = f"{view.backbone} ({weights}), {view.sample_rate:,} Hz, {view.precision}"
+        networks.setdefault(network, []).append(view.readout)
+    parts = [f"{name}, readout {'+'.join(readouts)}" for name, readouts in networks.items()]
     usual = "" if frontend.seconds is None else f", clips of {frontend.seconds:.3g} s"
     return f"{'; '.join(parts)}; {size}, channel {frontend.channel}{usual}"
 
 
 def _update(entry: dict[str, Any]) -> str:
     clips = entry.get("clips")
-    count = sum(clips.values()) if isinstance(clips, dict) else clips
-    of = clips if isinstance(clips, dict) else [entry["domain"]] if "domain" in entry else []
-    parts = [f"{_text(entry.get('when'))}: {_text(count)} clip{'' if count == 1 else 's'}"]
-    parts += [f"of {name_list(of)}"] if of else []
-    parts += [f"from {_text(entry['source'])}"] if "source" in entry else []
-    return f"{' '.join(parts)} {_text(entry.get('action', 'added'))}"
+    counts = clips if isinstance(clips, dict) else {entry.get("domain", ""): clips}
+    names = " and ".join(
+        f"{_text(n)} of {_text(name)}" if name else _text(n) for name, n in counts.items()
+    )
+    source = f" from {_text(entry['source'])}" if "source" in entry else ""
+    return f"{_text(entry.get('when'))}: {_text(entry.get('action'))} {names}{source}"
 
 
 def _text(value: Any) -> str:

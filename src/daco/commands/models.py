@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
-from rich.table import Table
 
-from daco.commands.console import Output
-from daco.text import name_list, printable
+from daco.commands.console import Output, new_table
+from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.verdict import Verdict
-    from daco.files.remote import Location
 
 
-def one_in(share: float, digits: int = 1) -> str:
+def one_in(share: float) -> str:
     """A share of healthy recordings in words.
 
     >>> one_in(0.1), one_in(1 / 601), one_in(0.4), one_in(0.96)
@@ -28,22 +27,34 @@ def one_in(share: float, digits: int = 1) -> str:
     if share >= 0.19:
         return f"{max(1, round(5 * share))} in 5"
     number = 1 / max(share, 1e-9)
-    rounded = round(number, -max(0, len(str(int(number))) - 1 - digits))
+    rounded = round(number, -max(0, len(str(int(number))) - 2))  # to two digits
     return f"1 in {int(rounded):,}"
 
 
-def show_conditions(
+def show_model(
     console: Output, model: MachineModel, before: MachineModel | None = None, verbose: bool = False
 ) -> None:
+    """Print what a model rests on and how often it will alarm, with what was `before`."""
+    from daco.monitoring.expectation import expectation_of_model
+
+    _show_conditions(console, model, before or model, verbose)
+    console.write(alarm_limit(model))
+    for sentence in expectation_of_model(model):
+        console.write(sentence)
+    if verbose:
+        for line in configuration(model):
+            console.write(line)
+    console.notes(model.warnings(), "warning")
+
+
+def _show_conditions(
+    console: Output, model: MachineModel, before: MachineModel, verbose: bool
+) -> None:
     """Print recordings and expected false alarms by condition, with what they were before."""
-    table = Table()
-    table.add_column("operating condition", overflow="fold")
-    headings = ["healthy recordings", "false alarms on new recordings"]
-    for heading in headings + ["threshold"] * verbose:
-        table.add_column(heading, justify="right")
-    rows = _conditions(model)
-    earlier = rows if before is None else _conditions(before)
-    for name, row in rows.items():
+    headings = ["healthy recordings", "false alarms on new ones", "threshold"]
+    table = new_table(["operating condition"], headings[: 2 + verbose])
+    earlier = _conditions(before)
+    for name, row in _conditions(model).items():
         old = earlier.get(name, ("0", "-", "-"))
         pairs = zip(old, row, strict=True)
         cells = [new if new == was else f"{was} -> {new}" for was, new in pairs]
@@ -65,37 +76,16 @@ def _conditions(model: MachineModel) -> dict[str, tuple[str, str, str]]:
 
 def alarm_limit(model: MachineModel) -> str:
     """How many healthy recordings are called anomalous, and how well that is known."""
-    rate = one_in(model.false_alarm_rate)
+    limit = (
+        f"The alarm limit is set so that {one_in(model.false_alarm_rate)} healthy recordings is "
+        "called anomalous"
+    )
     if any(each["kind"] == "training" for each in model.basis.values()):
         return (
-            f"The alarm limit is set so that {rate} healthy recordings is called anomalous. How "
-            "many new ones will be is unknown: run daco calibrate with 25 new healthy recordings "
-            "of each operating condition."
+            f"{limit}. How many new ones will be is unknown: run daco calibrate with 25 new "
+            "healthy recordings of each operating condition."
         )
-    return (
-        f"The alarm limit is set so that {rate} healthy recordings is called anomalous, estimated "
-        f"{model.basis_sentence}."
-    )
-
-
-def show_expectation(console: Output, model: MachineModel) -> None:
-    """Print how often the model will raise a false alarm, and how soon it finds a fault."""
-    from daco.monitoring.expectation import expectation_of_model
-
-    for sentence in expectation_of_model(model):
-        console.write(sentence)
-
-
-def show_replaced(console: Output, kept: Sequence[Location]) -> None:
-    """Print where replaced models are kept."""
-    if len(kept) == 1:
-        console.write(
-            f"The previous model is kept as {kept[0].name}. daco update --undo restores it."
-        )
-    elif kept:
-        console.write(
-            f"{len(kept)} models were replaced. The previous ones are kept as *{kept[0].suffix}."
-        )
+    return f"{limit}, estimated {model.basis_sentence}."
 
 
 def configuration(model: MachineModel) -> Iterator[str]:
@@ -122,6 +112,24 @@ def left_out_of_blend(model: MachineModel) -> list[str]:
         return []
     used = blend_members(len(model))
     return [base.name for base in BLEND_MEMBERS if base not in used]
+
+
+def show_files(console: Output, paths: Sequence[Path], replaced: Sequence[Path]) -> None:
+    """Print which models were written, and where those that they replaced are kept."""
+    size = sum(path.stat().st_size for path in paths)
+    if len(paths) == 1:
+        console.write(f"{paths[0]}: {size / 1000:,.0f} kB", wrap=False)
+    elif paths:
+        counted = f"{quantity(paths, 'model')}, {size / 1e6:,.1f} MB"
+        console.write(f"{paths[0].parent}: {counted}", wrap=False)
+    if len(replaced) == 1:
+        name = replaced[0].name
+        console.write(f"The previous model is kept as {name}. daco update --undo restores it.")
+    elif replaced:
+        console.write(
+            f"{len(replaced)} models were replaced. The previous ones are kept as "
+            f"*{replaced[0].suffix}."
+        )
 
 
 def verdict_lines(verdict: Verdict, verbose: bool) -> Iterator[str]:

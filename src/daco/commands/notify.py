@@ -46,7 +46,7 @@ def notify(
         return
     results = send_test(config)
     if not results:
-        raise InputError(_NOBODY, path=config.file or plant)
+        raise InputError(_NOBODY, path=plant)
     for result in results:
         how = "sent" if result.error is None else f"NOT SENT: {result.error}"
         console.write(f"{result.label}: {how}", wrap=False)

@@ -71,6 +71,11 @@ def option(help: str, **settings: Any) -> Any:
     return typer.Option(help=help, **settings)
 
 
+def options(help: str) -> Any:
+    """An option that can be repeated."""
+    return typer.Option(help=help, metavar="TEXT")
+
+
 def argument(help: str, **settings: Any) -> Any:
     """An argument with its help text."""
     return typer.Argument(help=help, **settings)
@@ -79,11 +84,6 @@ def argument(help: str, **settings: Any) -> Any:
 def flag(name: str, help: str) -> Any:
     """An option without a value."""
     return typer.Option(name, help=help)
-
-
-def database_of(url: str | None, model: Path) -> str:
-    """The database of a model: the one that is named, or the one beside its file."""
-    return url or f"sqlite:///{model.absolute().parent / 'daco.db'}"
 
 
 def location_option(help: str) -> Any:
@@ -103,19 +103,16 @@ Clips = Annotated[
 OutTable = Annotated[Location, location_option("Write this Parquet file.")]
 MachineLevel = Annotated[
     int | None,
-    typer.Option(
-        help="Take machines from the subfolders at this level. 0 means one machine.", min=0
-    ),
+    option("Take machines from the subfolders at this level. 0 means one machine.", min=0),
 ]
 DomainLevel = Annotated[
-    int | None,
-    typer.Option(help="Take domains from subfolders at this level. 0 means one domain.", min=0),
+    int | None, option("Take domains from subfolders at this level. 0 means one domain.", min=0)
 ]
 SessionBy = Annotated[
     str | None,
-    typer.Option(
-        help="Group clips that were recorded together by folder:2, gap:30min or attribute:speed. "
-        "The default is the column session of a manifest.",
+    option(
+        "Group clips that were recorded together by folder:2, gap:30min or attribute:speed. "
+        "The default is the column session of a manifest."
     ),
 ]
 KeepSuspicious = Annotated[
@@ -134,9 +131,9 @@ Year = Annotated[
 # Networks
 Backbones = Annotated[
     list[str],
-    option(
-        "Use this network: logmel, beats, eat, panns, mn04, or an installed one. Join several "
-        "with +."
+    options(
+        "Use this network: logmel, beats, eat, panns, mn04, or an installed one. Repeat it for "
+        "more."
     ),
 ]
 Weights = Annotated[Path | None, option("Use this checkpoint file instead of the downloaded one.")]
@@ -150,15 +147,15 @@ Precision = Annotated[
 ]
 Readouts = Annotated[
     list[str] | None,
-    typer.Option(
-        help="Use this readout of the network, such as mean, band, rdp or layer9. Repeat it, or "
-        "join names with +, for more. Of several networks, name the network too, as in mn04-band."
+    options(
+        "Use this readout of the network, such as mean, band, rdp or layer9. Repeat it for more. "
+        "Of several networks, name the network too, as in mn04-band."
     ),
 ]
 Channel = Annotated[
     str,
-    typer.Option(
-        help="Use this microphone: 0 or near, 1 or far, or mix. lsq, specsub, residual-c0.5 and "
+    option(
+        "Use this microphone: 0 or near, 1 or far, or mix. lsq, specsub, residual-c0.5 and "
         "residual-proj subtract the far one (1) from the near one (0)."
     ),
 ]
@@ -189,8 +186,7 @@ Grid = Annotated[
 ]
 
 # Models and verdicts
-ModelPath = Annotated[Path, argument("Use the model file that daco fit has written.")]
-ModelLocation = Annotated[Location, location_argument("Use the model file of daco fit.")]
+ModelPath = Annotated[Path, argument("Use this model file of daco fit.")]
 Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
 Hop = Annotated[
     float | None,
@@ -205,14 +201,17 @@ Database = Annotated[
 ]
 AlarmRuleOption = Annotated[
     str | None,
-    typer.Option(
-        help="Raise an alarm by this rule: '3 of 5' recordings are anomalous (the default), every "
+    option(
+        "Raise an alarm by this rule: '3 of 5' recordings are anomalous (the default), every "
         "anomalous one, when evidence adds up with about '1 a month' false alarms, or off."
     ),
 ]
 
 # Faults
-Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat it for more.")]
+Faults = Annotated[list[str] | None, options("Add this fault, by default all. Repeat it for more.")]
+Levels = Annotated[
+    list[float] | None, options("Use this fault level in dB. Repeat it for more levels.")
+]
 PerDomain = Annotated[
     int, option("Use at most this number of recordings per machine and domain.", min=1)
 ]

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from daco.commands import options as shared
 from daco.commands.console import Output, new_table, progress_bars
-from daco.commands.options import Location, argument, as_location, flag, option
+from daco.commands.options import Location, argument, as_location, flag, location_option
 from daco.errors import AudioError, DataError, InputError
 from daco.text import printable, quantity, spreadsheet_safe
 
@@ -39,8 +39,13 @@ class Failed:
     error: str
 
 
+if TYPE_CHECKING:
+    Result = Verdict | Failed
+    Find = Callable[[Verdict], list[Finding] | None]
+
+
 def score(
-    model: shared.ModelLocation,
+    model: shared.ModelPath,
     recordings: Annotated[
         list[str],
         argument("Score these files, folders or embeddings, or one recording on stdin (-)."),
@@ -51,8 +56,8 @@ def score(
         bool, flag("--explain", "Print what sounds different in recordings that are not normal.")
     ] = False,
     healthy: Annotated[
-        str | None,
-        option("Read healthy recordings for --explain here; by default, the model's own."),
+        Location | None,
+        location_option("Read healthy recordings for --explain here, not those of the model."),
     ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,
@@ -89,21 +94,20 @@ def score(
         loaded = loaded.at_rate(rate)
     options = ScoreOptions(window, hop, aggregate, weights, device)
     sources = list(_sources(errors, recordings))
-    explained = _Explained(loaded, dict(sources), healthy, errors) if explain else None
-    write = _csv_writer(loaded) if as_csv else _json_writer(explained) if as_json else None
-    verdicts: list[Verdict] = []
-    failures: list[Failed] = []
+    find = _finder(loaded, dict(sources), healthy, errors) if explain else None
+    write = _csv_writer(loaded) if as_csv else partial(_write_json, find) if as_json else None
+    results: list[Result] = []
     with progress_bars(errors) as report:
         for done, result in _results(loaded, sources, options):
-            if isinstance(result, Failed):
-                failures.append(result)
-            else:
-                verdicts.append(result)
+            results.append(result)
             if write is not None:
                 write(result)
             report("scoring", done, len(sources))
+    failures = [each for each in results if isinstance(each, Failed)]
+    verdicts = [each for each in results if not isinstance(each, Failed)]
     if write is None:
-        _show(console, loaded, verdicts, failures, verbose, explained)
+        _show_verdicts(console, loaded, verdicts, find, verbose)
+        _show_failures(console, failures)
     errors.notes(loaded.warnings(), "warning")
     if exit_code and any(verdict.anomalous for verdict in verdicts):
         raise typer.Exit(shared.ALARM_EXIT)
@@ -136,7 +140,7 @@ def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Lo
 
 def _results(
     model: MachineModel, sources: Sequence[tuple[str, Location | None]], options: ScoreOptions
-) -> Iterator[tuple[int, Verdict | Failed]]:
+) -> Iterator[tuple[int, Result]]:
     """The number of sources so far with each verdict or failure."""
     from daco.data.table import is_table
     from daco.detector.verdict import judge, judge_embeddings
@@ -147,9 +151,8 @@ def _results(
         if path is not None and is_table(path):
             from daco.embedding.normals import clips_to_judge
 
-            for verdict in judge_embeddings(
-                model, *clips_to_judge(path, model.frontend, model.readout)
-            ):
+            clips = clips_to_judge(path, model.frontend, model.readout)
+            for verdict in judge_embeddings(model, *clips):
                 yield done, verdict
             continue
         if listener is None:
@@ -161,125 +164,116 @@ def _results(
             yield done, Failed(name, error.reason)
 
 
-class _Explained:
-    """What sounds different in recordings that are not normal, with a profile made on demand."""
+def _finder(
+    model: MachineModel, paths: dict[str, Location | None], healthy: Location | None, errors: Output
+) -> Find:
+    """Returns what finds the differences of a recording that is a file and not normal.
 
-    def __init__(
-        self,
-        model: MachineModel,
-        paths: dict[str, Location | None],
-        healthy: str | None,
-        errors: Output,
-    ) -> None:
-        self.model, self.paths, self.errors = model, paths, errors
-        self.folder = None if healthy is None else as_location(healthy)
+    The healthy recordings are read for the first of them.
+    """
+    from daco.monitoring.profiles import findings_of, profile_of_folder, profile_of_normals
 
-    @cached_property
-    def profile(self) -> HealthyProfile:
-        from daco.monitoring.profiles import profile_of_folder, profile_of_normals
-
-        with progress_bars(self.errors) as report:
+    @cache
+    def profile() -> HealthyProfile:
+        with progress_bars(errors) as report:
             progress = partial(report, "healthy recordings")
-            if self.folder is not None:
-                return profile_of_folder(self.folder, progress)
-            return profile_of_normals(self.model, progress)
+            if healthy is not None:
+                return profile_of_folder(healthy, progress)
+            return profile_of_normals(model, progress)
 
-    def findings(self, verdict: Verdict) -> list[Finding]:
-        """Those of a recording that is not normal; none of what is no file."""
-        from daco.monitoring.profiles import findings_of
-
-        path = self.paths.get(verdict.name)
+    def find(verdict: Verdict) -> list[Finding] | None:
+        path = paths.get(verdict.name)
         if verdict.state == "normal" or path is None:
-            return []
+            return None
         condition = max(verdict.domain_weights.items(), key=lambda item: item[1])[0]
-        return findings_of(path, self.profile, condition)
+        return findings_of(path, profile(), condition)
+
+    return find
 
 
-def _json_writer(explained: _Explained | None) -> Callable[[Verdict | Failed], None]:
-    def write(result: Verdict | Failed) -> None:
-        document = vars(result) if isinstance(result, Failed) else result.to_dict()
-        if explained is not None and not isinstance(result, Failed):
-            found = explained.findings(result)
-            document = document | {"findings": [each.to_dict() for each in found]}
-        typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
-
-    return write
+def _write_json(find: Find | None, result: Result) -> None:
+    """Print a result as one line of JSON."""
+    document = vars(result) if isinstance(result, Failed) else result.to_dict()
+    if find is not None and not isinstance(result, Failed):
+        document["findings"] = [each.to_dict() for each in find(result) or ()]
+    typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
 
 
-def _csv_writer(model: MachineModel) -> Callable[[Verdict | Failed], None]:
+def _csv_writer(model: MachineModel) -> Callable[[Result], None]:
+    """Print the heading of a table, and return what prints a result as one of its rows."""
     weights = {name: f"weight.{name}" for name in model.domains}
     views = {name: f"view.{name}" for name in model.view_names}
-    before = ("name", "machine", "score", "p_value", "oddness", "extrapolated", "supported_rate")
-    after = ("nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window")
-    by_name = (*weights.values(), *views.values())
-    decision = ("anomalous", "state", "threshold", *by_name)
-    fields = (*before, *decision, *after, "model_sha256", "basis", "error")
+    fields = ["name", "machine", "score", "p_value", "oddness", "extrapolated", "supported_rate"]
+    fields += ["anomalous", "state", "threshold", *weights.values(), *views.values()]
+    fields += ["nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window"]
+    fields += ["model_sha256", "basis", "error"]
     writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
     writer.writeheader()
 
-    def write(result: Verdict | Failed) -> None:
-        row = dict(vars(result)) if isinstance(result, Failed) else _csv_row(result)
+    def write(result: Result) -> None:
+        row: dict[str, Any] = dict(vars(result))
+        if not isinstance(result, Failed):
+            row = result.to_dict()
+            row |= {weights[name]: share for name, share in row.pop("domain_weights").items()}
+            row |= {views[name]: deviations for name, deviations in row.pop("views").items()}
+            row["reasons"] = "; ".join(result.reasons)
+            row |= {name: int(row[name]) for name in ("anomalous", "extrapolated")}
         writer.writerow({name: spreadsheet_safe(cell) for name, cell in row.items()})
-
-    def _csv_row(result: Verdict) -> dict[str, Any]:
-        row = result.to_dict()
-        row |= {weights[name]: share for name, share in row.pop("domain_weights").items()}
-        row |= {views[name]: deviations for name, deviations in row.pop("views").items()}
-        row |= {"reasons": "; ".join(result.reasons)}
-        return row | {name: int(row[name]) for name in ("anomalous", "extrapolated")}
 
     return write
 
 
-def _show(
+def _show_verdicts(
     console: Output,
     model: MachineModel,
     verdicts: Sequence[Verdict],
-    failures: Sequence[Failed],
+    find: Find | None,
     verbose: bool,
-    explained: _Explained | None,
 ) -> None:
+    """Print a table of verdicts, and how many recordings are anomalous."""
     from daco.commands.models import alarm_limit, one_in, verdict_lines
 
-    if verdicts:
-        options: dict[str, Any] = {"pad_edge": False, "padding": (0, 1), "show_edge": True}
-        headings = ["score", "p"] if verbose else ["oddness", "healthy ones\nlike this"]
-        table = new_table(["decision"], headings, **options)
-        table.add_column("recording")
-        for verdict in verdicts:
-            decision = _DECISIONS.get(verdict.state, f"[yellow]{verdict.state}[/yellow]")
-            alike = one_in(verdict.p_value)
-            if verdict.extrapolated:  # fewer than any of the recordings shows
-                alike = f"below {one_in(verdict.supported_rate)}"
-            numbers = f"{verdict.oddness:.2f}", alike
-            if verbose:
-                numbers = f"{verdict.score:.4g}", f"{verdict.p_value:.3g}"
-            lines = [escape(printable(verdict.name)), *verdict_lines(verdict, verbose)]
-            lines += _reasons(verdict, explained)
-            table.add_row(decision, *numbers, "\n".join(lines))
-        console.print(table)
-        anomalous = sum(verdict.anomalous for verdict in verdicts)
-        counted = f"{anomalous} of {quantity(verdicts, 'recording')} anomalous"
-        rule = " (an oddness of 1 or more)" if anomalous and not verbose else ""
-        console.write(f"{counted}{rule}. {alarm_limit(model)}")
-        others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
-        if others:
-            counts = ", ".join(f"{state} ({count})" for state, count in others.items())
-            console.write(f"Recordings not judged by their sound: {counts}.")
-    most = max((verdict.windows for verdict in verdicts), default=1)
+    if not verdicts:
+        return
+    numbers = ["score", "p"] if verbose else ["oddness", "healthy ones\nlike this"]
+    table = new_table(["decision"], numbers, padding=0)
+    table.columns[0].no_wrap = True
+    table.add_column("recording", overflow="fold")
+    for verdict in verdicts:
+        decision = _DECISIONS.get(verdict.state, f"[yellow]{verdict.state}[/yellow]")
+        alike = one_in(verdict.p_value)
+        if verdict.extrapolated:  # fewer than any of the recordings shows
+            alike = f"below {one_in(verdict.supported_rate)}"
+        cells = [f"{verdict.oddness:.2f}", alike]
+        if verbose:
+            cells = [f"{verdict.score:.4g}", f"{verdict.p_value:.3g}"]
+        lines = [escape(printable(verdict.name)), *verdict_lines(verdict, verbose)]
+        lines += [] if find is None else _sentences(find(verdict))
+        table.add_row(decision, *cells, "\n".join(lines))
+    console.print(table)
+    anomalous = sum(verdict.anomalous for verdict in verdicts)
+    counted = f"{anomalous} of {quantity(verdicts, 'recording')} anomalous"
+    rule = " (an oddness of 1 or more)" if anomalous and not verbose else ""
+    console.write(f"{counted}{rule}. {alarm_limit(model)}")
+    others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
+    if others:
+        counts = ", ".join(f"{state} ({count})" for state, count in others.items())
+        console.write(f"Recordings not judged by their sound: {counts}.")
+    most = max(verdict.windows for verdict in verdicts)
     if most > 1:
         console.write(f"The limit holds for one window. A recording has up to {most} windows.")
+
+
+def _sentences(findings: list[Finding] | None) -> list[str]:
+    from daco.monitoring.findings import NOTHING
+
+    if findings is None:
+        return []
+    return [escape(each.text) for each in findings] or [NOTHING]
+
+
+def _show_failures(console: Output, failures: Sequence[Failed]) -> None:
     if failures:
         console.write(f"{quantity(failures, 'recording')} could not be scored:")
     for failed in failures:
         console.write(f"  {failed.name}: {failed.error}", wrap=False)
-
-
-def _reasons(verdict: Verdict, explained: _Explained | None) -> Iterator[str]:
-    if explained and verdict.state != "normal" and explained.paths.get(verdict.name):
-        from daco.monitoring.findings import NOTHING
-
-        found = explained.findings(verdict)
-        yield from (escape(each.text) for each in found)
-        if not found:
-            yield NOTHING

@@ -10,7 +10,6 @@ from rich.markup import escape
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, new_table, progress_bars
-from daco.commands.inject import Levels
 from daco.commands.options import Location, location_argument, option, require_folder
 from daco.errors import InputError, ModelError
 from daco.text import printable
@@ -28,11 +27,8 @@ def sensitivity(
     ],
     out: Annotated[Path | None, option("Write all rates to this CSV file.")] = None,
     picture: Annotated[Path | None, option("Draw the rates to this .png or .svg file.")] = None,
-    level: Levels = None,
+    level: shared.Levels = None,
     fault: shared.Faults = None,
-    detect: Annotated[
-        float, option("Count a fault as caught if this share of the recordings is caught.")
-    ] = 0.9,
     per_domain: shared.PerDomain = 20,
     rate: shared.Rate = None,
     weights: shared.Weights = None,
@@ -44,8 +40,9 @@ def sensitivity(
 
     daco adds synthetic faults to normal recordings and scores them. The level of a fault is
     relative to the recording: at -20 dB it has a tenth of the amplitude. The default levels are
-    -24 to 0 dB. A fault is caught when the clip is anomalous or outside the usual range of levels.
-    If the model has a recording, daco leaves it out of the model while it scores it.
+    -24 to 0 dB. A recording is caught when it is anomalous or outside the usual range of levels,
+    and a fault from the level on at which 90 % of the recordings are. If the model has a
+    recording, daco leaves it out of the model while it scores it.
 
     Exit codes: 0 success, 2 a mistake in the call or the data.
     """
@@ -62,8 +59,6 @@ def sensitivity(
     require_folder(out, picture)
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"{picture}: The name of a picture must end in .svg or .png.")
-    if not 0 < detect <= 1:
-        raise InputError(f"--detect must be above 0 and at most 1. Got {detect!r}.")
     loaded = MachineModel.load(model)
     if loaded.frontend is None:
         raise ModelError(
@@ -80,19 +75,9 @@ def sensitivity(
         rates = tables.measure_sensitivity(
             loaded, clips, listener, plan, per_domain=per_domain, progress=progress
         )
-    caught = tables.caught_from(rates, detect)
     console.write(loaded.machine, style="bold")
-    _show(console, rates, caught)
-    clean = rates[rates["fault"] == ""]
-    counts = [f"{n} of {name}" for name, n in zip(clean["domain"], clean["clips"], strict=True)]
-    console.write(
-        "Percentage of recordings that are caught, without a fault (none) and at each level in dB "
-        f"relative to the recording; 'from' is the level from which at least {100 * detect:g} % "
-        "are caught, 'by' whether the score or the usual range of levels catches them. "
-        f"Recordings: {', '.join(counts)}, of which {clean['in_model'].sum()} are in the model and "
-        f"were left out of it. The model's false-alarm rate is {loaded.false_alarm_rate:g}."
-    )
-    for sentence in tables.sentences(rates, detect):
+    _show(console, rates, loaded.false_alarm_rate)
+    for sentence in tables.sentences(rates):
         console.write(sentence)
     console.notes(tables.warnings(rates, loaded, clips), "warning")
     if out is not None:
@@ -103,22 +88,33 @@ def sensitivity(
         from daco.experiments.figures.models import plot_sensitivity
         from daco.experiments.figures.style import save_picture
 
-        figure = plot_sensitivity(rates, loaded.machine, loaded.false_alarm_rate, detect)
-        save_picture(figure, picture)
+        save_picture(plot_sensitivity(rates, loaded.machine, loaded.false_alarm_rate), picture)
         console.write(f"picture: {picture}", wrap=False)
 
 
-def _show(console: Output, rates: pd.DataFrame, caught: pd.DataFrame) -> None:
-    """Print the table of rates."""
+def _show(console: Output, rates: pd.DataFrame, false_alarm_rate: float) -> None:
+    """Print the table of rates, and what its columns are."""
+    from daco.synthetic.sensitivity import CAUGHT, caught_from
+
     levels = sorted(rates["level_db"].dropna().unique(), reverse=True)
     levels = levels[:: -(-len(levels) // _COLUMNS)][::-1]  # every so many, down from the highest
-    headings = ["by", "from", "none", *(f"{each:g}" for each in levels)]
-    table = new_table(["fault", "domain"], headings, pad_edge=False, show_edge=True)
-    table.columns[0].no_wrap, table.columns[1].overflow = True, "fold"
-    for fault, domain, from_db, _, by in caught.itertuples(index=False, name=None):
+    table = new_table(
+        ["fault", "domain"], ["by", "from", "none", *(f"{each:g}" for each in levels)]
+    )
+    table.columns[0].no_wrap = True
+    for fault, domain, from_db, _, by in caught_from(rates).itertuples(index=False, name=None):
         own = rates[rates["fault"].isin(["", fault]) & (rates["domain"] == domain)]
         shares = own.loc[own["level_db"].isna() | own["level_db"].isin(levels), "rate"]
         start = "-" if from_db != from_db else f"{from_db:g}"
         cells = [f"{100 * share:.0f}" for share in shares]
         table.add_row(fault, escape(printable(domain)), by, start, *cells)
     console.print(table)
+    clean = rates[rates["fault"] == ""]
+    counts = [f"{n} of {name}" for name, n in zip(clean["domain"], clean["clips"], strict=True)]
+    console.write(
+        "Percentage of recordings that are caught, without a fault (none) and at each level in dB "
+        f"relative to the recording; 'from' is the level from which at least {CAUGHT:.0%} are "
+        "caught, 'by' whether the score or the usual range of levels catches them. Recordings: "
+        f"{', '.join(counts)}, of which {clean['in_model'].sum()} are in the model and were left "
+        f"out of it. The model's false-alarm rate is {false_alarm_rate:g}."
+    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars
-from daco.commands.fit import safe_names
 from daco.commands.options import argument, flag, option
 from daco.commands.plant import monitor_packages
 from daco.errors import DacoError, InputError
@@ -44,6 +43,8 @@ def start(
     """
     with monitor_packages():
         from daco.monitoring import start as plant
+
+    from daco.detector.modelfile import safe_names
 
     errors = Output(stderr=True)
     file = out / "daco.toml"

@@ -62,8 +62,10 @@ def watch(
     given = {"alarm": alarm, "stream" if is_live else "folder": source}
     config = read_plant(plant, db, given)
     machines = config.machine.values()
-    if config.file is None and not any(each.folder or each.stream for each in machines):
-        raise InputError("Give the source of the recordings, too: daco watch MODEL FOLDER.")
+    if not any(each.folder or each.stream or each.microphone for each in machines):
+        raise InputError(
+            "No machine has a source. Give one: daco watch MODEL FOLDER, or a key of daco.toml."
+        )
     if once and not any(each.folder for each in machines):
         raise InputError("--once is for folders of recordings; live sound has no end.")
     console, errors = Output(), Output(stderr=True)

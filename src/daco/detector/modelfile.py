@@ -13,8 +13,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,9 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from daco.detector.modelfields import DTYPES, FIELDS, MAX_CLIPS, Value, canonical_json, follows
-from daco.errors import ModelError
+from daco.errors import DataError, InputError, ModelError
 from daco.files.remote import Location, is_remote
+from daco.text import name_list
 
 SCHEMA = 6
 FORMAT = "daco-model"
@@ -33,6 +36,8 @@ MAX_FILE = 1 << 31
 MAX_DESCRIPTION = 1 << 20
 
 _MODEL, _HASH = "model", "sha256"  # the tensors that are no field
+_UNSAFE = re.compile(r"[^\w.-]+")
+_RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")  # by Windows
 
 Tensors = dict[str, NDArray[Any]]
 
@@ -203,3 +208,38 @@ def _require_file(status: Any) -> None:
         raise ModelError("not a regular file. Give a model made by daco fit.")
     if status.st_size > MAX_FILE:
         raise ModelError(f"{status.st_size:,} bytes are more than a model can have.")
+
+
+def model_paths(machines: Sequence[str], out: Path) -> list[Path]:
+    """The model file of each machine; an error where a file exists that is no model."""
+    if len(machines) == 1 and not out.is_dir():
+        paths = [out]
+    else:
+        if not out.is_dir() and (out.exists() or out.suffix == SUFFIX):
+            raise InputError(
+                f"{out} is the name of one file, but there are {len(machines)} machines "
+                f"({name_list(machines)}). Give a folder."
+            )
+        paths = [out / f"{name}{SUFFIX}" for name in safe_names(machines)]
+    for path in paths:
+        if path.exists() and not is_model(path):
+            raise DataError(f"{path} exists already and is not a model. Choose another name.")
+    return paths
+
+
+def safe_names(machines: Sequence[str]) -> list[str]:
+    """File names for machines, whatever they are called; all different, also without case.
+
+    >>> safe_names(["fan", "../fan", "Fan", "press 2/old"])
+    ['fan', 'fan-2', 'Fan-3', 'press-2-old']
+    """
+    names: dict[str, str] = {}
+    for machine in machines:
+        stem = _UNSAFE.sub("-", machine).strip(".-_ ")[:80] or "machine"
+        stem = f"{stem}-" if _RESERVED.fullmatch(stem) else stem
+        name, number = stem, 1
+        while name.casefold() in names:
+            number += 1
+            name = f"{stem}-{number}"
+        names[name.casefold()] = name
+    return list(names.values())

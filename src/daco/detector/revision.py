@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from daco.detector.model import MachineModel, parse_names, timestamp
 from daco.detector.modelfields import require_bank_size
 from daco.detector.reference import parse_sessions, reference_fields
 from daco.errors import InputError
+from daco.files.atomic import PREVIOUS, replace_file
 from daco.method.bank import Clips, Domains, NormalBank
 from daco.text import name_list, quantity
 from daco.validation import Bools, Float32s, as_float32, match_domains
@@ -170,6 +172,19 @@ def calibrate_with(
         new_names=(*others["new_names"], *names),
         ranges=model.ranges if ranges is None else ranges,
     )
+
+
+def undo(path: Path) -> MachineModel:
+    """Swap a model file and the version before it, which is returned."""
+    previous = path.with_name(path.name + PREVIOUS)
+    if not previous.exists():
+        raise InputError(
+            f"There is no earlier version of the model to go back to: {previous.name} is not "
+            "beside it."
+        )
+    model = MachineModel.load(previous)
+    replace_file(path, previous.read_bytes())
+    return model
 
 
 def _rows(model: MachineModel, X: Clips) -> Float32s:

@@ -16,7 +16,6 @@ from daco.detector.revision import add_normals, calibrate_with, remove_normals
 from daco.embedding.frontend import Listener
 from daco.embedding.normals import Normals
 from daco.errors import AudioError, InputError
-from daco.files.atomic import PREVIOUS, replace_file
 from daco.files.hashing import sha256_of_file
 from daco.text import name_list, quantity
 
@@ -76,16 +75,6 @@ def revised(
     if left_out:
         done += f" Left out: {name_list(left_out)}."
     return after, done
-
-
-def undo(model: Path) -> None:
-    """Swap a model file and the version before it."""
-    previous = model.with_name(model.name + PREVIOUS)
-    try:
-        content = previous.read_bytes()
-    except FileNotFoundError:
-        raise InputError("There is no earlier version of the model to go back to.") from None
-    replace_file(model, content)
 
 
 def _embedded(

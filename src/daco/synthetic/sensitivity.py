@@ -25,7 +25,7 @@ from daco.detector.model import MachineModel
 from daco.detector.ranges import check_levels
 from daco.embedding.frontend import Listener
 from daco.embedding.normals import readout_for
-from daco.errors import DataError, NotEnoughClipsError
+from daco.errors import DacoError, DataError, NotEnoughClipsError
 from daco.evaluation.intervals import share_interval
 from daco.files.remote import parse_location
 from daco.method.bank import NormalBank
@@ -104,6 +104,42 @@ def quick_faults(
     table = ClipTable(parse_location(model.provenance["root"]), clips)
     plan = Plan(("impacts", "tones", "off"), LEVELS[::2][1:])
     return _injected(model, table, listener, plan, 3, progress)
+
+
+def _why_not_quick(model: MachineModel) -> str | None:
+    """Why the faults that a model catches are not measured beside other work."""
+    if model.frontend is None or "root" not in model.provenance:
+        return "daco can measure which faults the model catches only in recordings."
+    if any(view.backbone != "logmel" for view in model.frontend.views):
+        return "Run daco sensitivity to measure which faults the model catches."
+    return None
+
+
+def quick_sentences(model: MachineModel, progress: Progress | None = None) -> list[str]:
+    """Which faults a model would notice, in three lines; or why that is not known."""
+    if reason := _why_not_quick(model):
+        return [reason]
+    try:
+        rates = quick_sensitivity(model, Listener(model.frontend), progress)
+    except NotEnoughClipsError:
+        return ["There are too few recordings to measure which faults the model catches."]
+    except DacoError as error:
+        return [f"daco could not measure which faults the model catches: {error}"]
+    clips = quantity(int(rates.loc[rates["fault"] == "", "clips"].sum()), "recording")
+    head = f"Synthetic faults in {clips}, levels relative to the recording:"
+    return [head, *(f"- {sentence}" for sentence in sentences(rates))]
+
+
+def caught_by_both(before: MachineModel, after: MachineModel) -> tuple[int, int, int]:
+    """How many injected faults two models catch, and of how many; 0 where that is not quick."""
+    if _why_not_quick(before):
+        return 0, 0, 0
+    try:
+        faults = quick_faults(before, Listener(before.frontend))
+    except (DacoError, OSError):  # the recordings of the model are no longer there, or too few
+        return 0, 0, 0
+    old, new = (detection_rates(each, faults).query("fault != ''") for each in (before, after))
+    return int(old["caught"].sum()), int(new["caught"].sum()), int(old["clips"].sum())
 
 
 def detection_rates(model: MachineModel, faults: EmbeddingTable) -> pd.DataFrame:

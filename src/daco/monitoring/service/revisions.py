@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fastapi import APIRouter
 
+from daco.detector.revision import undo
 from daco.errors import DataError, InputError, ModelError, NotEnoughClipsError
 from daco.files.atomic import replace_file
 from daco.monitoring.config import MachineConfig
-from daco.monitoring.revising import undo
 from daco.monitoring.service import schemas
 from daco.monitoring.service.context import (
     Administrator,
