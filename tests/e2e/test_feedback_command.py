@@ -1,4 +1,4 @@
-"""daco feedback, on recordings that are watched."""
+"""daco feedback, on recordings that were watched."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def test_an_alarm_is_answered_and_the_rates_are_shown(plant):
     text = said("feedback", plant / "press.daco", "fault", *words)
     assert "3 of 3 clips with a fault were found (29 % to 100 %)." in text
     assert "alarm 1 fault Kim bearing 2" in text
-    database = f"sqlite:///{plant}/daco.db"
-    with Store.open(database) as store:
+    with Store.open(f"sqlite:///{plant}/daco.db") as store:
         assert {clip.answer for clip in store.clips("press") if clip.anomalous} == {"fault"}
 
 

@@ -18,7 +18,9 @@ RUNS_ABREAST = 3
 
 
 def compare(
-    runs: Annotated[list[Path], argument("Compare these folders of finished studies.")],
+    runs: Annotated[
+        list[Path], argument("Compare these folders of finished studies.", metavar="RUNS...")
+    ],
     system: Annotated[
         list[str] | None,
         option("Compare the scores of another system, as NAME=TABLE.", metavar="NAME=TABLE"),

@@ -13,7 +13,7 @@ from daco.commands.console import Output
 from daco.commands.embed import embed
 from daco.commands.options import flag, option
 from daco.commands.study import study
-from daco.commands.synth import Split, synth
+from daco.commands.synth import synth
 from daco.errors import InputError
 
 SIZE: dict[str, Any] = {"source": 90, "target": 10, "test": 100, "seconds": 5.0}
@@ -39,7 +39,7 @@ def demo(
         "and valve."
     )
     clips, dev, eval = out / "recordings", out / "dev.parquet", out / "eval.parquet"
-    synth(clips, split=Split.both, seed=seed, **SIZE)
+    synth(clips, split="both", seed=seed, **SIZE)
     embed(clips / "dev_data", dev)
     embed(clips / "eval_data", eval)
     study(dev, out / "study", eval, truth=clips / "ground_truth")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from daco.commands import options as shared
 from daco.commands.console import Output
@@ -21,17 +20,10 @@ if TYPE_CHECKING:
 _LISTED = 20
 
 
-class What(StrEnum):
-    """What a recording or an alarm was."""
-
-    false_alarm = "false-alarm"
-    fault = "fault"
-
-
 def feedback(
     plant: PlantOrModel,
     what: Annotated[
-        What | None,
+        Literal["false-alarm", "fault"] | None,
         argument("Answer false-alarm or fault. Without it, daco lists alarms, answers and rates."),
     ] = None,
     machine: Annotated[str | None, option("Name the machine, if the plant has several.")] = None,
@@ -73,7 +65,7 @@ def feedback(
                 which = f"clip {clip}" if clip else f"alarm {alarm}"
                 raise InputError(f"{name} has no {which} in {store.database.label}.")
             record = store.people.answer_clip if clip else store.people.answer_alarm
-            record(found.id, what.value.replace("-", " "), who, comment)
+            record(found.id, what.replace("-", " "), who, comment)
         if reset:
             done = store.people.reset(name, who)
             words = "What was learned is forgotten" if done else "Nothing was learned"
@@ -103,8 +95,11 @@ def _user() -> str:
 def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:
     from daco.monitoring.alarms import FAULT
 
-    for sentence in feedback_sentences(store, machine, model):
+    for sentence in store.rates(machine, model.sha256).sentences():
         console.write(sentence)
+    learned = store.adaptations(machine).get(machine)
+    if learned is not None and learned.model_sha256 == model.sha256:
+        console.write(learned.sentence())
     listed = store.alarms(machine, limit=1000)
     waiting = [each for each in listed if each.answer is None and each.kind == FAULT]
     if waiting:
@@ -121,12 +116,3 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
         for each in store.answers(machine, _LISTED)
     ]
     show_records(console, rows, {key: key for key in rows[0]} if rows else {})
-
-
-def feedback_sentences(store: Store, machine: str, model: MachineModel) -> list[str]:
-    """Realised rates of a machine's model by the answers of people, and what was learned."""
-    sentences = store.rates(machine, model.sha256).sentences()
-    state = store.adaptations(machine).get(machine)
-    if state is None or state.model_sha256 != model.sha256:
-        return sentences
-    return [*sentences, state.sentence()]

@@ -96,11 +96,6 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-def database_of(url: str | None, model: Path) -> str:
-    """The database of a model: the one that is named, or the one beside its file."""
-    return url or f"sqlite:///{model.absolute().parent / 'daco.db'}"
-
-
 def location_option(help: str) -> Any:
     """An option that takes a local or remote path."""
     return typer.Option(help=help, parser=as_location)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from daco.commands import options as shared
 from daco.commands.options import argument
 from daco.errors import InputError, MissingExtraError
 
@@ -42,9 +41,7 @@ def read_plant(plant: Path, db: str | None, machine: dict[str, Any] | None = Non
         if given := [key for key, value in (machine or {}).items() if value is not None]:
             raise InputError(f"{given[0]!r} is for one model. Write it into daco.toml.")
         return PlantConfig.load(plant, service={"database": db})
-    service = {
-        "database": shared.database_of(db, plant),
-        "recordings": plant.absolute().parent / "kept",
-    }
+    folder = plant.absolute().parent
+    service = {"database": db or f"sqlite:///{folder / 'daco.db'}", "recordings": folder / "kept"}
     table = {"model": plant, **(machine or {})}
     return PlantConfig.load(None, service=service, machine={plant.name.removesuffix(SUFFIX): table})

@@ -29,8 +29,6 @@ def show_records(
     columns = {**texts, **(numbers or {})}
     headings = [escape(heading) for heading in columns.values()]
     table = new_table(headings[: len(texts)], headings[len(texts) :])
-    for column in table.columns[: len(texts)]:
-        column.overflow = "fold"
     for row in rows:
         table.add_row(*(Text(_cell(row.get(key))) for key in columns))
     if table.row_count:

@@ -39,7 +39,11 @@ def study(
     ] = None,
     faults: Annotated[
         list[Location] | None,
-        location_option("Use this table of daco inject for the veto. Repeat it for more."),
+        option(
+            "Use this table of daco inject for the veto. Repeat it for more.",
+            metavar="TABLE",
+            parser=shared.as_location,
+        ),
     ] = None,
     rule: Annotated[
         str,

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from daco.commands.console import Output, progress_bars
-from daco.commands.options import Processes, argument, option
+from daco.commands.options import Processes, argument, option, options
 from daco.text import quantity
-
-
-class Split(StrEnum):
-    """Which of a year's two data sets to write."""
-
-    dev = "dev"
-    eval = "eval"
-    both = "both"
 
 
 def synth(
     directory: Annotated[Path, argument("Write to this folder. daco creates it.")],
     machine: Annotated[
         list[str] | None,
-        option("Make this machine: bearing, fan, motor or valve. Repeat it; by default all."),
+        options("Make this machine: bearing, fan, motor or valve. Repeat it; by default all."),
     ] = None,
     year: Annotated[int, option("Use the layout of this year, 2023 to 2026 (stereo).")] = 2025,
     split: Annotated[
-        Split, option("Write test clips with labels (dev), without (eval), or half each (both).")
-    ] = Split.dev,
+        Literal["dev", "eval", "both"],
+        option("Write test clips with labels (dev), without (eval), or half each (both)."),
+    ] = "dev",
     source: Annotated[int, option("Write this many source normals per machine.")] = 990,
     target: Annotated[int, option("Write this many target normals per machine.")] = 10,
     test: Annotated[int, option("Write this many test clips per machine, a multiple of 4.")] = 200,
@@ -50,7 +42,7 @@ def synth(
             directory,
             machines=machine or MACHINES,
             year=year,
-            split=split.value,
+            split=split,
             n_source=source,
             n_target=target,
             n_test=test,

@@ -62,10 +62,9 @@ def watch(
     given = {"alarm": alarm, "stream" if is_live else "folder": source}
     config = read_plant(plant, db, given)
     machines = config.machine.values()
-    if not any(each.folder or each.stream for each in machines):
+    if not any(each.folder or each.stream or each.microphone for each in machines):
         raise InputError(
-            f"{plant} names no source of recordings. Run daco watch MODEL FOLDER, or set folder "
-            "or stream of a machine in daco.toml."
+            "No machine has a source. Give one: daco watch MODEL FOLDER, or a key of daco.toml."
         )
     if once and not any(each.folder for each in machines):
         raise InputError("--once is for folders of recordings; live sound has no end.")
