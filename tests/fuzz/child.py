@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 for _folder in ("", "helpers"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / _folder))
 
@@ -128,10 +130,13 @@ def _manifest_reader(path: Path) -> Target:
 
 
 def _read_table(path: Path, data: bytes) -> None:
-    from daco.data.table import EmbeddingTable
+    from daco.data.table import EmbeddingTable, read_without_vectors
 
     path.write_bytes(data)
-    EmbeddingTable.read(path).write(path.with_name("written.parquet"))
+    whole = EmbeddingTable.read(path)
+    whole.write(path.with_name("written.parquet"))
+    rows = np.arange(len(whole))[::-1]
+    assert np.array_equal(read_without_vectors(path).vectors(rows), whole.matrix()[rows])
 
 
 def misbehave(data: bytes) -> None:

@@ -76,18 +76,6 @@ def test_a_labelled_name_parses_back_to_its_fields(
     assert found == ClipName(section, number, domain, split, label, tail=tail)
 
 
-@given(
-    number=numbers,
-    kind=st.sampled_from(["machine", "noise", "unknown"]),
-    domain=st.sampled_from([None, "source", "target"]),
-    tail=st.just("") | tails,
-)
-def test_a_supplemental_name_parses_back_to_its_fields(number, kind, domain, tail):
-    word = "supplemental" if kind == "unknown" else kind
-    found = parse_name("_".join(filter(None, ("section_00", word, domain, number, tail))) + ".wav")
-    assert found == ClipName("00", number, domain, "supplemental", kind=kind, tail=tail)
-
-
 @given(st.text())
 def test_any_text_is_a_name_or_none(text):
     name = parse_name(text)
@@ -170,15 +158,6 @@ def test_names_without_the_word_test_are_test_clips(tmp_path):
     clip = only(read_clips(tmp_path), split="test")
     assert (clip.domain, clip.label) == ("source", 0)
     assert clip.attributes == {"weight": "15", "Bckg": "F"}
-
-
-def test_hidden_files_and_macos_leftovers_are_passed_over(tmp_path):
-    make_machine(tmp_path, "fan", test=labelled_test())
-    make(tmp_path, "__MACOSX/fan/train/section_00_source_train_normal_0000.wav")
-    make(tmp_path, "fan/train/._section_00_source_train_normal_0000.wav", ".cache/a.wav")
-    table = read_clips(tmp_path)
-    assert len(table) == 13
-    assert table.oddities == ()
 
 
 def test_a_year_that_is_given_wins_and_another_years_machine_is_odd(tmp_path):

@@ -247,6 +247,7 @@ def test_nothing_to_read_is_an_error_that_helps(tmp_path):
 
 def test_a_flat_folder_is_listed_without_hidden_and_other_files(tmp_path):
     make(tmp_path / "pump 7", "b.wav", "a.FLAC", "c.Ogg", "notes.txt", ".hidden.wav", "._a.wav")
+    make(tmp_path / "pump 7", "__MACOSX/b.wav", ".cache/d.wav")
     table = read_clips(tmp_path / "pump 7")
     assert [clip.path for clip in table] == ["a.FLAC", "b.wav", "c.Ogg"]
     assert {(c.machine, c.domain, c.split) for c in table} == {("pump 7", "all", "train")}
