@@ -71,7 +71,7 @@ class WeightsError(DacoError, ValueError):
 
 
 class DownloadError(DacoError, OSError):
-    """A download failed; the part that arrived is kept for the next try."""
+    """A download failed; nothing of the file that arrived is used."""
 
 
 class MissingExtraError(DacoError, ImportError):
