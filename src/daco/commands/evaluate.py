@@ -138,7 +138,7 @@ def _show_notes(console: Output, result: Evaluation) -> None:
 
 def _print_table(console: Output, rows: Sequence[dict[Any, Any]], names: list[str]) -> None:
     """Print columns of records, the first as text and others as numbers."""
-    table = new_table(names[:1], [_heading(name) for name in names[1:]])
+    table = new_table(names[:1], [_heading(name) for name in names[1:]], padding=0)
     for row in rows:
         cells = [row[names[0]]]
         for name in names[1:]:
