@@ -284,7 +284,7 @@ def _show_models(console: Output, models: Sequence[MachineModel], verbose: bool)
     for model in models:
         console.write(model.machine, style="bold")
         if thinned_from := model.provenance.get("thinned_from"):
-            console.write(f"{len(model)} recordings represent {thinned_from}.")
+            console.write(f"{len(model):,} recordings represent {thinned_from:,}.")
         show_model(console, model, verbose=verbose)
 
 

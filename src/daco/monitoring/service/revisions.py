@@ -43,7 +43,10 @@ async def revise(
 def _revise(service: Service, machine: MachineConfig, body: schemas.Revision) -> str:
     with _one_at_a_time:
         if body.action == "undo":
-            undo(machine.model)
+            try:
+                undo(machine.model)
+            except ModelError:  # its text names a path
+                raise InputError("The earlier version of the model is damaged") from None
             return "The model is the one before the last change."
         names, paths = list(body.normals), list[Path]()
         if body.action != "remove":
