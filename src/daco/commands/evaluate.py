@@ -90,7 +90,7 @@ def _show_system(console: Output, result: Evaluation) -> None:
     decided = [name for name in names if name.startswith(("precision_", "recall_", "f1_"))]
     for group in ([name for name in names if name not in decided], decided):
         if group:
-            _show_metrics(console, rows, "machine", group)
+            _show_metrics(console, rows, ["machine"], group)
     label = "Mean of AUC and pAUC" if result.year == 2020 else "Official score"
     if system["missing"]:
         noun = "machine" if system["n_machines"] == len(result.machines) else "section"
@@ -105,10 +105,13 @@ def _show_ranking(console: Output, result: Evaluation) -> None:
     """Print the systems, the best first, and its differences to the others."""
     rows = result.systems.to_dict("records")
     for place, row in enumerate(rows, 1):
-        partial = f"- {row['system']} (partial)"
-        row["system"] = partial if row["missing"] else f"{place} {row['system']}"
+        row["system"] += " (partial)" if row["missing"] else ""
+        row[""] = "-" if row["missing"] else place
+    names = ["official_score", "low", "high", *result.official]
+    _show_metrics(console, rows, ["", "system"], names)
     f1 = [name for name in ("f1_source", "f1_target", "f1_all") if name in result.systems]
-    _show_metrics(console, rows, "system", ["official_score", "low", "high", *result.official, *f1])
+    if f1:
+        _show_metrics(console, rows, ["", "system"], f1)
     console.write(
         "low and high: 95 % interval of the official score over machines (jackknife, Student's t). "
         "Metrics are means over machines. Partial scores are not comparable."
@@ -117,7 +120,7 @@ def _show_ranking(console: Output, result: Evaluation) -> None:
         rows = result.differences.to_dict("records")
         for row in rows:
             row["p"] = f"{row['p_value']:.3f}"
-        _show_metrics(console, rows, "second", ["delta", "low", "high", "p"])
+        _show_metrics(console, rows, ["second"], ["delta", "low", "high", "p"])
         console.write(
             f"delta: {rows[0]['first']} minus the system, paired over machines. p is for one "
             "comparison, two-sided: the two systems exchange their results on each machine."
@@ -125,10 +128,15 @@ def _show_ranking(console: Output, result: Evaluation) -> None:
 
 
 def _show_metrics(
-    console: Output, rows: Iterable[Mapping[Any, Any]], title: str, names: Sequence[str]
+    console: Output,
+    rows: Iterable[Mapping[Any, Any]],
+    texts: Sequence[str],
+    names: Sequence[str],
 ) -> None:
     headings = (name.replace("auc", "AUC").replace("f1", "F1").replace("_", "\n") for name in names)
-    show_records(console, rows, {title: title}, dict(zip(names, headings, strict=True)))
+    show_records(
+        console, rows, {name: name for name in texts}, dict(zip(names, headings, strict=True))
+    )
 
 
 def _show_notes(console: Output, result: Evaluation) -> None:
