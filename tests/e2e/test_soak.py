@@ -6,9 +6,9 @@ from benchmarks.soak import FAILURES, PARTS, soak
 
 
 def test_kills_lose_nothing_double_nothing_and_miss_no_alarm():
-    report = soak(0.2, say=lambda _: None, kill_every=1.0, machines=6)
+    report = soak(0.25, say=lambda _: None, kill_every=2.0, machines=6)
     figures = report.figures()
     assert report.kills.keys() == set(PARTS), figures
-    assert figures["clips_answered"] > 50, figures
+    assert figures["clips_answered"] > 30, figures
     assert figures["alarms"] > 0, figures
     assert {name: figures[name] for name in FAILURES} == dict.fromkeys(FAILURES, 0)
