@@ -117,13 +117,7 @@ def read_folder(
     Without levels, folders named by dates and levels at which all recordings have one folder do
     not count.
     """
-    by_folder: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        by_folder[path.rpartition("/")[0]].append(path)
-    places = []
-    for together in by_folder.values():
-        names, split, label = meaning_of_folders(together[0])
-        places.append(_Place(together, tuple(enumerate(names, 1)), split, label))
+    places = _places(paths)
     deepest = max(place.depth for place in places)
     for level in (machine_level, domain_level):
         if level is not None and level > deepest:
@@ -143,14 +137,7 @@ def read_folder(
         outside = [path for place in places if not place.says_anything for path in place.paths]
         places = [place for place in places if place.says_anything]
     normals = [place for place in places if place.clip_split == "train"] or places
-    deepest_normal = max(place.depth for place in normals)
-    if machine_level is None and domain_level is None:
-        machines, domains = (1, 2) if _are_machines(normals) else (0, min(1, deepest_normal))
-    elif domain_level is None:  # the folders above the machine were dropped with the dates
-        machines = min(1, machine_level or 0)
-        domains = machines + 1 if machines < deepest_normal else 0
-    else:
-        machines, domains = machine_level or 0, domain_level
+    machines, domains = _positions(normals, machine_level, domain_level)
     clips, deep, misplaced = _clips(root, places, year, machines, domains)
     outside = sorted([*outside, *misplaced])
     order = {path: position for position, path in enumerate(paths)}
@@ -166,9 +153,33 @@ def read_folder(
             f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
             f"{name_list(sorted(deep))}."
         )
-    at = max(machines and 1, domains and 1)
+    at = machines or domains
     level = next((p.folders[at - 1][0] for p in normals if at and p.depth >= at), 0)
     return clips, oddities, _understood(clips, bool(machines), bool(domains), level, ignored)
+
+
+def _places(paths: Sequence[str]) -> list[_Place]:
+    by_folder: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        by_folder[path.rpartition("/")[0]].append(path)
+    places = []
+    for together in by_folder.values():
+        names, split, label = meaning_of_folders(together[0])
+        places.append(_Place(together, tuple(enumerate(names, 1)), split, label))
+    return places
+
+
+def _positions(
+    normals: Sequence[_Place], machine_level: int | None, domain_level: int | None
+) -> tuple[int, int]:
+    """Which of the folders that count name machines and domains, 0 for none."""
+    deepest = max(place.depth for place in normals)
+    if domain_level is not None:
+        return machine_level or 0, domain_level
+    if machine_level is None:
+        return (1, 2) if _are_machines(normals) else (0, min(1, deepest))
+    machines = min(1, machine_level)  # the folders above the machine were dropped with the dates
+    return machines, machines + 1 if machines < deepest else 0
 
 
 def _are_machines(normals: Sequence[_Place]) -> bool:

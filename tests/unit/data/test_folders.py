@@ -143,6 +143,9 @@ def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
     assert "new (2 clips), old (3 clips)" in table.understood
     assert "--machine-level 1" in table.understood
     assert table.remarks == (table.understood,)
+    make(tmp_path / "hall", *clips_in("a/fan/fast", "a/motor/fast"))
+    asked = read_clips(tmp_path / "hall", machine_level=2, domain_level=3)
+    assert "--domain-level 2" in asked.understood
     make(tmp_path / "plant", *clips_in("fan/fast", "motor/fast", "motor/slow"))
     assert "2 machines" in read_clips(tmp_path / "plant").understood
     assert "motor: fast (2 clips), slow (2 clips)" in read_clips(tmp_path / "plant").understood
