@@ -21,12 +21,10 @@ paper: $(READY)  ## the paper's values, recomputed; PUBLISHED=FOLDER reads anoth
 	$(BIN)/python -m reproduction $(PUBLISHED)
 
 # Many tests wait for processes and for time to pass: two workers more than there are cores work
-# meanwhile. Nodes of a Ray cluster give up on a busy computer: its tests come last.
+# meanwhile.
 test: $(READY)  ## the whole suite
-	workers=$$($(BIN)/python -c 'import os; print(2 + os.cpu_count())'); failed=0; \
-	$(BIN)/python -m pytest -n $$workers --dist worksteal -m "not cluster" || failed=1; \
-	$(BIN)/python -m pytest tests/e2e -n 2 --dist loadfile -m cluster || failed=1; \
-	exit $$failed
+	$(BIN)/python -m pytest --dist worksteal \
+	  -n $$($(BIN)/python -c 'import os; print(2 + os.cpu_count())')
 
 # The lowest versions that pyproject.toml admits, with today's test tools.
 LOWEST := .venv-lowest

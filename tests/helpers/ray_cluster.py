@@ -17,6 +17,8 @@ import pytest
 SMALL = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 PATIENCE = 120
 """Seconds for a node to come up: the computer may be busy with other things."""
+SLOW = {"health_check_timeout_ms": 60_000, "health_check_initial_delay_ms": 30_000}
+"""How late a node may answer before Ray gives it up; one that is switched off refuses at once."""
 
 
 @contextlib.contextmanager
@@ -50,6 +52,7 @@ def _started(kind, head):
         port = _free_port()
         try:
             options = {**head, "include_dashboard": False, "ray_client_server_port": port}
+            options["_system_config"] = SLOW
             made = kind(initialize_head=True, head_node_args=options)
         except Exception:  # such as another program's use of the port meanwhile
             _end_those_who_use(head["temp_dir"])
