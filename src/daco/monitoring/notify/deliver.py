@@ -166,7 +166,7 @@ class Notifier:
         give_up = time.monotonic() + patience
         self.wake()
         while (left := self.store.outbox.pending()) and time.monotonic() < give_up:
-            if all(left.get(each.receiver.name, 0) == 0 or each.rests for each in self._couriers):
+            if all(left.get(each.receiver.name, 0) == 0 or each.rests() for each in self._couriers):
                 break
             time.sleep(0.02)
         return sum(left.values())
@@ -187,7 +187,7 @@ class _Courier(threading.Thread):
         super().__init__(name=f"daco-{receiver.name}", daemon=True)
         self.notifier, self.store, self.receiver = notifier, notifier.store, receiver
         self.problem = ""
-        self.rests = False  # nothing can be delivered now: failures, or all messages are held
+        self._resting = False
         self._holding = Holding(notifier.config.notify, self._is_cleared)
         self._failures, self._failing_since = 0, 0.0
         self._unsent: set[int] = set()  # alarms whose opening could not be told yet
@@ -198,6 +198,10 @@ class _Courier(threading.Thread):
     def wake(self) -> None:
         if not self._failures:
             self._news.set()
+
+    def rests(self) -> bool:
+        """Whether nothing can be delivered now: attempts fail, or all messages are held."""
+        return self._resting and not self._news.is_set()
 
     def end(self) -> None:
         self._ending = True
@@ -216,10 +220,10 @@ class _Courier(threading.Thread):
             except StoreError:
                 rest = _IDLE  # the database's own alarm tells it
             if rest:
-                self.rests = True
+                self._resting = True
                 self._news.wait(rest)
+                self._resting = False
                 self._news.clear()
-                self.rests = False
         self.receiver.close()
 
     def _remember(self) -> None:
