@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from itertools import chain
 
 import pytest
@@ -34,6 +37,31 @@ def test_the_citation_names_the_paper():
     (author,) = paper["authors"]
     assert rf"\title{{{paper['title']}}}" in printed
     assert rf"\author{{{author['given-names']}~{author['family-names']}%" in printed
+
+
+def imported_packages():
+    """The packages of others that modules of daco import when they run."""
+    for path in (ROOT / "src").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                node.body = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                yield str(node.module).partition(".")[0]
+
+
+def test_what_is_imported_is_declared():
+    extras = PROJECT["optional-dependencies"]
+    used = [extras[name] for name in extras.keys() - {"test", "docs", "lint"}]
+    names = [re.match(r"[\w-]+", each)[0] for each in chain(PROJECT["dependencies"], *used)]
+    declared = {name.lower().replace("_", "-") for name in names}
+    owners = packages_distributions()
+    for package in set(imported_packages()) - sys.stdlib_module_names - {"daco"}:
+        owner = {name.lower().replace("_", "-") for name in owners.get(package, [package])}
+        assert owner & declared, package
 
 
 def test_supported_pythons_are_those_that_are_tested():
