@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import COLUMNS, DEFAULT_MACHINE, ONE_DOMAIN, SPLITS, Clip
+from daco.data.clips import COLUMNS, DEFAULT_MACHINE, LABEL_WORDS, ONE_DOMAIN, SPLITS, Clip
 from daco.data.dcase import clips_by_name
 from daco.errors import InputError
 from daco.files.remote import Location, name_of
@@ -127,6 +127,10 @@ def _split(value: Any) -> str | None:
     return word if word in SPLITS else None
 
 
+def _label(value: Any) -> int | None:
+    return (_NUMBERS | LABEL_WORDS).get(str(value).lower())
+
+
 def _whole(value: Any) -> int | None:
     if isinstance(value, str):
         digits = value.removesuffix(".0")
@@ -148,13 +152,13 @@ def _attributes(value: Any) -> dict[str, str] | None:
 
 
 _OPTIONAL = ("domain", "year", "label", "session", "attributes")
-_LABELS = {"normal": 0, "anomaly": 1, "0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+_NUMBERS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("path", "machine", "section", "domain"), (_text, "text")),
     "session": (lambda value: _text(value) or str(value).removesuffix(".0"), "text"),
     "split": (_split, f"one of {', '.join(SPLITS)}"),
     "year": (_whole, "a whole number or missing"),
-    "label": (lambda value: _LABELS.get(str(value).lower()), "0 (normal), 1 (anomaly) or missing"),
+    "label": (_label, "0 (normal), 1 (anomaly) or missing"),
     "attributes": (_attributes, 'a JSON object of text such as {"speed": "2"}'),
 }
 """How a value is read, None where it is wrong, and what is expected."""

@@ -91,7 +91,7 @@ def test_every_column_of_a_manifest_is_understood(tmp_path):
         "c,,fan,,,test,0.0,,nan",
         "d,nan,fan,00,source,supplemental,NaN,,",
         "e,2024,fan,00,source,train,0,,2",
-        "f,2024,fan,00,target,test,Anomaly,,",
+        "f,2024,fan,00,target,test,Broken,,",
     ]
     header = "\ufeffpath,Year,machine,section,domain, split,LABEL,attributes,Session"
     text = "\n".join([header, *rows])
@@ -137,7 +137,7 @@ def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path)
         ("path,path\na.wav,b.wav\n", "has the column 'path' more than once"),
         ("path,label\na.wav,0\n,1\n", r"row 2, column 'path': empty"),
         (
-            "path,label\na.wav,0\nb.wav,bad\n",
+            "path,label\na.wav,0\nb.wav,odd\n",
             r"row 2, column 'label': must be 0 \(normal\), 1",
         ),
         ("path,split\na.wav,dev\n", r"row 1, column 'split': must be one of train, test"),
