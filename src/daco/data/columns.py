@@ -45,26 +45,19 @@ def clip_columns(
     named = next((name for name in ("path", "file_name") if name in given), None)
     paths = given[named] if named else [str(row) for row in range(n_clips)]
     columns = {"path": as_column(named or "path", paths, n_clips, kind="path", first=first)}
-    defaults: dict[str, Any] = dict(_DEFAULTS)
+    values: dict[str, Any] = dict(_DEFAULTS)
     if root is not None:
-        defaults |= {"machine": name_of(root), "domain": ONE_DOMAIN}
-    by_name: dict[str, list[Any]] = {}
+        values |= {"machine": name_of(root), "domain": ONE_DOMAIN}
     if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()
-        clips = clips_by_name(paths, root, split_known="split" in given) or []
-        filled = [c or Clip(p, **defaults) for p, c in zip(paths, clips, strict=bool(clips))]
-        by_name = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS if filled}
-    values = {name: given.get(name, by_name.get(name, defaults.get(name))) for name in names}
-    values |= {
-        name: column
-        for name, column in given.items()
-        if name not in COLUMNS and np.ndim(column) <= 1
-    }
-    return columns | {
-        name: as_column(name, column, n_clips, first=first)
-        for name, column in values.items()
-        if name != "path"
-    }
+        if clips := clips_by_name(paths, root, split_known="split" in given):
+            filled = [c or Clip(p, **values) for p, c in zip(paths, clips, strict=True)]
+            values = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS}
+    for name in (*names, *(name for name in given if name not in COLUMNS)):
+        if name != "path":
+            value = given.get(name, values.get(name))
+            columns[name] = as_column(name, value, n_clips, first=first)
+    return columns
 
 
 def as_column(
