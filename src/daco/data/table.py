@@ -249,12 +249,13 @@ def read_without_vectors(path: Location | str, further: tuple[str, ...] = ()) ->
     of other columns per clip. Attributes, sessions and columns of one's own are read if they are
     among the `further` columns.
     """
-    from daco.data.parquet import TableFile, naming_file, read_clip_columns
+    from daco.data.parquet import TableFile, naming_file, read_parquet
 
     path = parse_location(path)
     file = TableFile.of(path)
-    with naming_file(path):  # the metadata is checked, too
-        return EmbeddingTable(*read_clip_columns(path, further), file)
+    columns = {*COLUMNS, "file_name"} - {"attributes", "session"} | {*further}
+    with naming_file(path):
+        return EmbeddingTable(*read_parquet(path, columns), file)
 
 
 def is_table(source: Location) -> bool:
