@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -74,7 +75,8 @@ def meaning_of_folders(path: str) -> Folders:
     >>> found.names, found.split, found.label
     ({1: 'fan', 2: 'slow'}, 'train', 0)
     """
-    folders = path.split("/")[:-1]
+    # Names written by macOS and by others may differ in how an umlaut is stored.
+    folders = unicodedata.normalize("NFC", path).split("/")[:-1]
     words = [folder.strip().lower() for folder in folders]
     of_split = next((at for at, word in enumerate(words) if word in _SPLITS), None)
     of_label = next((at for at, word in enumerate(words) if word in LABEL_WORDS), None)

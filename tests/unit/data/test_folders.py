@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +148,12 @@ def test_levels_of_machines_and_domains_can_be_said(tmp_path, tree, levels, expe
 def test_a_folder_of_a_label_split_or_date_does_not_name_the_machine(tmp_path, folder):
     make(tmp_path / "motor" / folder, *clips_in("slow", "fast"))
     assert read_clips(tmp_path / "motor" / folder).machines == ("motor",)
+
+
+def test_an_umlaut_stored_in_two_ways_is_one_name(tmp_path):
+    folders = [unicodedata.normalize(form, "Lüfter groß") for form in ("NFC", "NFD")]
+    make(tmp_path / "plant", f"{folders[0]}/alt/a.wav", f"{folders[1]}/neu /b.wav")
+    assert {clip.machine for clip in read_clips(tmp_path / "plant")} == {folders[0]}
 
 
 def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
