@@ -54,9 +54,9 @@ class Folders:
         return self.split or ("test" if self.label == 1 else "train")
 
     @property
-    def has_parts(self) -> bool:
-        """Whether the first name has folders below it for domains or splits."""
-        return len(self.names) > 1 or any(level <= self.above_split for level in self.names)
+    def depth(self) -> int:
+        """Number of names, and one more for a split below all of them."""
+        return len(self.names) + (0 < max(self.names, default=0) <= self.above_split)
 
     def name(self, position: int) -> str:
         """The name at a position from 1; empty for none."""
@@ -177,8 +177,9 @@ def _positions(
         return machine_level or 0, domain_level
     machines = min(1, machine_level or 0)  # the folders above it were dropped with the dates
     if machine_level is None:
-        # All folders of the first level, or several, are machines if they have parts.
-        with_parts = _mostly(normals, 1, lambda place: place.has_parts)
+        # All folders of the first level, or several, are machines if there are folders below for
+        # domains or splits.
+        with_parts = _mostly(normals, 1, lambda place: place.depth > 1)
         folders = {place.name(1) for place in normals if place.names}
         machines = int(len(with_parts) >= min(2, len(folders)) > 0)
     return machines, machines + 1 if machines < deepest else 0
@@ -266,10 +267,9 @@ def _without_shared_levels(places: list[Folders]) -> tuple[list[Folders], list[s
     shared = []
     while True:
         normals = [place for place in places if place.clip_split == "train" and place.names]
-        least = min((len(place.names) for place in normals), default=0)
-        if least <= 2:
+        if min((place.depth for place in normals), default=0) <= 2:
             break
-        at_position = [{list(p.names.items())[at] for p in normals} for at in range(least)]
+        at_position = [set(each) for each in zip(*(p.names.items() for p in normals), strict=False)]
         alone = next((folders.pop() for folders in at_position if len(folders) == 1), None)
         if alone is None:
             break

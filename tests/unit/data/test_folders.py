@@ -70,6 +70,10 @@ TREES = {
     ),
     "fan/train/normal fan/test/anomaly": "fan/all train 0, fan/all test 1",
     "fan/2026-05-01/train fan/2026-05-01/test": "fan/all train None, fan/all test None",
+    "hall/fan/train hall/pump/train": "fan/all train None, pump/all train None",
+    "one/fan/train two/fan/train two/pump/train": (
+        "one/fan train None, two/fan train None, two/pump train None"
+    ),
     "fan/train/old fan/train/new pump/train": (
         "fan/old train None, fan/new train None, pump/all train None"
     ),
