@@ -28,9 +28,7 @@ _NUMBERED = r"(?i:day|week|KW)[-_. ]?\d{1,3}"
 _DATE = re.compile(
     rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?|{_WEEK}|{_NUMBERED}", re.ASCII
 )
-_NESTED = re.compile(  # 2026/05 and 2026/05/12
-    r"(?<![^/])20[1-4]\d/(?:0[1-9]|1[0-2])/(?:(?:0[1-9]|[12]\d|3[01])/)?", re.ASCII
-)
+_YEAR = re.compile(r"20[1-4]\d", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -242,17 +240,14 @@ def _without_dates(
     kept, dates = [], set()
     for place in places:
         dropped = set(range(1, machine_level or 0))
-        for level, name in place.names.items():
-            if _DATE.fullmatch(name) and level != machine_level:
-                dropped.add(level)
-                dates.add(name)
-        joined = "".join(f"{name}/" for name in place.names.values())
-        for match in _NESTED.finditer(joined):
-            first = joined.count("/", 0, match.start()) + 1
-            levels = set(range(first, first + match[0].count("/")))
-            if machine_level not in levels:
-                dropped |= levels
-                dates.add(match[0].rstrip("/"))
+        levels, names = list(place.names), list(place.names.values())
+        for at, name in enumerate(names):
+            for end in (at + 3, at + 2) if _YEAR.fullmatch(name) else (at + 1,):  # 2026/05/12
+                inside = machine_level in levels[at:end]
+                if _DATE.fullmatch("-".join(names[at:end])) and not inside:
+                    dropped |= {*levels[at:end]}
+                    dates.add("/".join(names[at:end]))
+                    break
         kept.append(place.without(dropped))
     if not dates:
         return kept, []
