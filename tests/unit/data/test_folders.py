@@ -10,18 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from dcase_trees import make
 
 from daco.audio.decode import read_audio
 from daco.audio.formats import FORMATS
 from daco.data.sources import list_audio, read_clips
 from daco.errors import DataError, InputError
-
-
-def make(root, *paths, content=b"x"):
-    for path in paths:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content)
-    return root
 
 
 def clips_in(*folders):
@@ -255,7 +249,7 @@ def test_a_few_clips_in_a_subfolder_do_not_make_the_others_strays(tmp_path):
 
 def test_oddities_name_what_is_wrong(tmp_path):
     make(tmp_path / "pump", "source/a.wav", "source/a.flac")
-    make(tmp_path / "pump", "source/empty.wav", content=b"")
+    (tmp_path / "pump/source/empty.wav").touch()
     assert read_clips(tmp_path / "pump").oddities == (
         "1 clip of zero bytes: source/empty.wav.",
         "pump: no target clip among the training clips.",

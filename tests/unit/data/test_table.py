@@ -359,11 +359,14 @@ def columns_of(request, tmp_path):
 
 
 @pytest.mark.parametrize("column", ["path", "file_name"])
-def test_names_say_what_columns_do_not(columns_of, column):
+def test_names_say_what_columns_do_not_and_columns_count(columns_of, column):
     columns = columns_of(**{column: TRAIN + TEST})
     assert columns["path"].tolist() == TRAIN + TEST
     assert {name: columns[name].tolist() for name in SAID} == SAID
     assert set(columns["machine"]) == {"machine"}
+    given = {"split": ["train"] * 6, "label": [0] * 6, "domain": ["a"] * 6, "machine": ["x"] * 6}
+    columns = columns_of(**{column: TRAIN + TEST}, **given)
+    assert {name: columns[name].tolist() for name in given} == given
 
 
 def test_folders_of_names_say_machine_year_and_split(columns_of):
@@ -380,12 +383,6 @@ def test_folders_of_names_say_machine_year_and_split(columns_of):
     assert columns["label"].tolist() == [0] * 5 + [None]
 
 
-def test_a_column_that_is_given_counts(columns_of):
-    given = {"split": ["train"] * 6, "label": [0] * 6, "domain": ["a"] * 6, "machine": ["x"] * 6}
-    columns = columns_of(path=TRAIN + TEST, **given)
-    assert {name: columns[name].tolist() for name in given} == given
-
-
 def test_other_names_say_nothing_and_among_test_names_need_a_split(columns_of):
     columns = columns_of(path=list("abcdef"))
     assert set(columns["split"].tolist()) == {"train"}
@@ -394,7 +391,6 @@ def test_other_names_say_nothing_and_among_test_names_need_a_split(columns_of):
     with pytest.raises((InputError, DataError), match=r"no column 'split'.* a\.wav"):
         columns_of(path=mixed)
     assert columns_of(path=mixed, split=["train"] * 5 + ["test"])["domain"][4] is None
-    assert columns_of(path=[*TRAIN, "a.wav", "b.wav"])["split"].tolist() == ["train"] * 6
 
 
 # ------------------------------------------------------------------------- vectors in the file
