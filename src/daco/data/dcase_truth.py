@@ -1,4 +1,4 @@
-"""The truth of evaluation sets: labels, domains and attributes of anonymous test clips.
+"""The truth of evaluation sets: labels and domains of anonymous test clips.
 
 It is in a user's checkout of the official evaluator, or in the list ``eval_data_list.csv`` that the
 organisers publish. It is matched by the clips' names, never by their position, and it must cover
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daco.data.clips import Clip, machine_title, stem_of
-from daco.data.dcase import MACHINES, YEAR, parse_attributes, parse_name, read_csv, year_of_names
+from daco.data.dcase import MACHINES, YEAR, parse_name, read_csv, year_of_names
 from daco.errors import DataError
-from daco.text import name_list, quantity
+from daco.text import name_list
 
 _DATA, _DOMAIN, _ATTRIBUTES = "ground_truth_data", "ground_truth_domain", "ground_truth_attributes"
+_DOMAINS = ("source", "target")
 _KINDS = (_DATA, _DOMAIN, _ATTRIBUTES)
 _FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:(source|target)_)?test\.csv")
 _LIST = re.compile(r"eval_data_list(?:_(20\d\d))?\.csv")
@@ -53,8 +54,8 @@ class Truth(NamedTuple):
 def read_truth(truth: Path | str) -> Truth:
     """Read the truth of a checkout or list; its year is in names of folders, files or clips.
 
-    A checkout has the folders ``ground_truth_data``, ``ground_truth_domain`` (from 2022 on) and, if
-    wanted, ``ground_truth_attributes``.
+    A checkout has the folders ``ground_truth_data``, ``ground_truth_domain`` (from 2022 on) and
+    perhaps ``ground_truth_attributes``, with the labelled names of clips.
     """
     place = Path(truth).expanduser()
     folder = place.parent if place.name in _KINDS else place
@@ -126,7 +127,7 @@ def _add_row(rows: dict[str, list[str]], kind: str, line: Sequence[str], where: 
 def inject_truth(
     clips: Sequence[Clip], given: Truth | Path | str, *, oddities: list[str]
 ) -> list[Clip]:
-    """Add labels, domains and attributes to the test clips that have no label.
+    """Add labels and domains to the test clips that have no label.
 
     Oddities are appended. A `DataError` says where names or years differ.
     """
@@ -141,29 +142,22 @@ def inject_truth(
     if not waiting:
         oddities.append(f"The truth in {truth.place} was not needed: every test clip has a label.")
     waiting = _of_one_year(waiting, truth, oddities)
-    result, problems, conflicts = list(clips), list[str](), list[str]()
-    for (year, group), indices in waiting.items():
+    result, problems = list(clips), list[str]()
+    for (_, group), indices in waiting.items():
         stems = [stem_of(clips[index].path) for index in indices]
         known = [kind for kind in _KINDS if (kind, group) in truth.files]
         if not known and not any(map(parse_name, stems)):
             continue  # strays among labelled clips, no evaluation set
         found = list(_differences(truth, group, stems))
         problems += found
-        if _ATTRIBUTES not in known and any(kind == _ATTRIBUTES for kind, _ in truth.files):
-            title = machine_title(year, group.machine)
-            oddities.append(f"{title}: no {group.file(_ATTRIBUTES)}, so no attributes.")
         for index, stem in zip(() if found else indices, stems, strict=False):
-            result[index], agrees = _labelled(clips[index], truth, group, stem)
-            conflicts += [] if agrees else [f"{machine_title(year, group.machine)} {stem}"]
+            label = int(truth.files[_DATA, group][stem][0])
+            domain = group.domain or _DOMAINS[int(truth.files[_DOMAIN, group][stem][0])]
+            result[index] = replace(clips[index], label=label, domain=domain)
     if problems:
         raise DataError(
             f"The truth in {truth.place} does not fit the test clips: {name_list(problems, 8)}. "
             "Recordings and evaluator must be of the same year, and all test clips unpacked."
-        )
-    if conflicts:
-        oddities.append(
-            f"{_ATTRIBUTES} contradicts the other truth files for {quantity(conflicts, 'clip')}, "
-            f"the others count: {name_list(conflicts)}."
         )
     return result
 
@@ -186,20 +180,6 @@ def _differences(truth: Truth, group: _Group, stems: Sequence[str]) -> Iterator[
         for what, names in differences.items():
             if names:
                 yield f"{where} {what} {len(names)} ({name_list(sorted(names), 3)})"
-
-
-def _labelled(clip: Clip, truth: Truth, group: _Group, stem: str) -> tuple[Clip, bool]:
-    """The clip with its truth, and whether the files of the truth agree about it."""
-    label = int(truth.files[_DATA, group][stem][0])
-    domain = group.domain
-    if domain is None:
-        domain = ("source", "target")[int(truth.files[_DOMAIN, group][stem][0])]
-    others = truth.files.get((_ATTRIBUTES, group), {}).get(stem, [])
-    names = [name for name in map(parse_name, others) if name]
-    agrees = all((name.label, name.domain) == (label, domain) for name in names)
-    # The last of several names has the attributes that were hidden.
-    attributes = parse_attributes(names[-1].tail) if names else clip.attributes
-    return replace(clip, label=label, domain=domain, attributes=attributes), agrees
 
 
 def _of_one_year(
