@@ -34,6 +34,20 @@ DEFAULT_MACHINE = "machine"
 ONE_DOMAIN = "all"
 """The domain of clips whose source names no domains."""
 
+FAULT_WORDS = frozenset(
+    [
+        *("anomaly", "anomalies", "anomalous", "abnormal", "fault", "faults", "faulty"),
+        *("defect", "defects", "defective", "failure", "failures", "broken", "damaged"),
+    ]
+)
+"""Words for anomalies, also as part of a name such as "Inner Race Fault"."""
+
+LABEL_WORDS = {
+    **dict.fromkeys(("normal", "normals", "healthy", "good", "ok", "okay"), 0),
+    **dict.fromkeys((*FAULT_WORDS, "bad", "nok", "ng"), 1),
+}
+"""The label, 0 normal and 1 anomaly, of a folder or value of one word."""
+
 _DCASE = re.compile(r"section_\d|((normal|anomaly)_)?id_\d")
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.clips import COLUMNS, DEFAULT_MACHINE, ONE_DOMAIN, SPLITS, Clip
-from daco.data.dcase import clips_by_name
+from daco.data.clips import COLUMNS, DEFAULT_MACHINE, LABEL_WORDS, ONE_DOMAIN, SPLITS, Clip
+from daco.data.dcase_sets import clips_by_name
 from daco.errors import InputError
 from daco.files.remote import Location, name_of
 from daco.text import printable
@@ -45,26 +45,19 @@ def clip_columns(
     named = next((name for name in ("path", "file_name") if name in given), None)
     paths = given[named] if named else [str(row) for row in range(n_clips)]
     columns = {"path": as_column(named or "path", paths, n_clips, kind="path", first=first)}
-    defaults: dict[str, Any] = dict(_DEFAULTS)
+    values: dict[str, Any] = dict(_DEFAULTS)
     if root is not None:
-        defaults |= {"machine": name_of(root), "domain": ONE_DOMAIN}
-    by_name: dict[str, list[Any]] = {}
+        values |= {"machine": name_of(root), "domain": ONE_DOMAIN}
     if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()
-        clips = clips_by_name(paths, root, split_known="split" in given) or []
-        filled = [c or Clip(p, **defaults) for p, c in zip(paths, clips, strict=bool(clips))]
-        by_name = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS if filled}
-    values = {name: given.get(name, by_name.get(name, defaults.get(name))) for name in names}
-    values |= {
-        name: column
-        for name, column in given.items()
-        if name not in COLUMNS and np.ndim(column) <= 1
-    }
-    return columns | {
-        name: as_column(name, column, n_clips, first=first)
-        for name, column in values.items()
-        if name != "path"
-    }
+        if clips := clips_by_name(paths, root, split_known="split" in given):
+            filled = [c or Clip(p, **values) for p, c in zip(paths, clips, strict=True)]
+            values = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS}
+    for name in (*names, *(name for name in given if name not in COLUMNS)):
+        if name != "path":
+            value = given.get(name, values.get(name))
+            columns[name] = as_column(name, value, n_clips, first=first)
+    return columns
 
 
 def as_column(
@@ -127,6 +120,10 @@ def _split(value: Any) -> str | None:
     return word if word in SPLITS else None
 
 
+def _label(value: Any) -> int | None:
+    return (_NUMBERS | LABEL_WORDS).get(str(value).lower())
+
+
 def _whole(value: Any) -> int | None:
     if isinstance(value, str):
         digits = value.removesuffix(".0")
@@ -148,13 +145,13 @@ def _attributes(value: Any) -> dict[str, str] | None:
 
 
 _OPTIONAL = ("domain", "year", "label", "session", "attributes")
-_LABELS = {"normal": 0, "anomaly": 1, "0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+_NUMBERS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 _READERS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("path", "machine", "section", "domain"), (_text, "text")),
     "session": (lambda value: _text(value) or str(value).removesuffix(".0"), "text"),
     "split": (_split, f"one of {', '.join(SPLITS)}"),
     "year": (_whole, "a whole number or missing"),
-    "label": (lambda value: _LABELS.get(str(value).lower()), "0 (normal), 1 (anomaly) or missing"),
+    "label": (_label, "0 (normal), 1 (anomaly) or missing"),
     "attributes": (_attributes, 'a JSON object of text such as {"speed": "2"}'),
 }
 """How a value is read, None where it is wrong, and what is expected."""

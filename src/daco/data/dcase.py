@@ -1,7 +1,4 @@
-"""DCASE Task 2 of 2020 to 2026: machines, and what file names and folders tell about a clip.
-
-The file name decides, and never a folder above that of the machine.
-"""
+"""DCASE Task 2 of 2020 to 2026: machines, and what file names tell about a clip."""
 
 from __future__ import annotations
 
@@ -11,12 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from daco.data.clips import DEFAULT_MACHINE, ONE_DOMAIN, Clip, stem_of
-from daco.errors import DataError, InputError
+from daco.data.clips import ONE_DOMAIN, stem_of
+from daco.errors import DataError
 from daco.files.remote import Location, explain_errors
 from daco.text import name_list, quantity
 
@@ -62,25 +56,23 @@ MACHINES: Mapping[int, Mapping[str, tuple[str, ...]]] = {
 }
 """The machines of each year's development and evaluation sets; see `machine_sections`."""
 
-_LABELLED = re.compile(
-    r"section_(\d+)_(source|target)_(?:(train|test)_)?(normal|anomaly)_(\d+)(?:_(.*))?", re.DOTALL
-)
-_ANONYMOUS = re.compile(r"section_(\d+)_(?:(source|target)_test_)?(\d+)")
-_ID = re.compile(r"(?:(normal|anomaly)_)?id_(\d\d)_(\d{8})")
-_SUPPLEMENTAL = re.compile(r"section_(\d+)_([A-Za-z_]+?)_(\d+)(?:_(.*))?", re.DOTALL)
+_TAIL = r"(?P<number>\d+)(?:_(?P<tail>.*))?"
+_NAMES = [
+    re.compile(form, re.DOTALL)
+    for form in (
+        # 2020: normal_id_01_00000349; without a label in evaluation sets
+        r"(?:(?P<label>normal|anomaly)_)?id_(?P<section>\d\d)_(?P<number>\d{8})",
+        # evaluation sets: section_03_source_test_0199 in 2021, section_00_0199 later
+        r"section_(?P<section>\d+)_(?:(?P<domain>source|target)_test_)?(?P<number>\d+)",
+        # from 2021 on; not all test names have the word
+        r"section_(?P<section>\d+)_(?P<domain>source|target)_(?:(?P<split>train|test)_)?"
+        rf"(?P<label>normal|anomaly)_{_TAIL}",
+        # supplemental clips: section_00_noise_0003, section_00_machine_source_0000_noAttribute
+        rf"section_(?P<section>\d+)_(?P<words>[A-Za-z_]+?)_{_TAIL}",
+    )
+]
 _LABELS = ("normal", "anomaly")
-_SPLIT_FOLDERS = {
-    "train": "train",
-    "test": "test",
-    "test_rename": "test",  # the baseline's copy of an evaluation set, with labelled names
-    "source_test": "test",  # of 2021
-    "target_test": "test",
-    "supplemental": "supplemental",
-}
-_SET_FOLDERS = {"raw", "dev", "eval", "dev_data", "eval_data", "development", "evaluation", "data"}
 YEAR = re.compile(r"dcase[-_ ]?(20\d\d)", re.IGNORECASE)
-_ARCHIVE = re.compile(r"(?:dev|eval)_(?:data_)?(?:train_|test_)?(.+?)(?:_train|_test)?(?:_r\d+)?")
-_BASELINE_NAME = re.compile(r"DCASE20\d\dT2(.+)")
 
 
 @dataclass(frozen=True)
@@ -128,24 +120,25 @@ def parse_name(name: str) -> ClipName | None:
     '02'
     """
     stem = stem_of(name)
-    if match := _LABELLED.fullmatch(stem):
-        section, domain, split, label, number, tail = match.groups()
-        return ClipName(section, number, domain, split, _LABELS.index(label), tail=tail or "")
-    if match := _ANONYMOUS.fullmatch(stem):
-        return ClipName(match[1], match[3], match[2], split="test")
-    if match := _ID.fullmatch(stem):
-        label, section, number = match.groups()
-        known = _LABELS.index(label) if label else None
-        return ClipName(section, number, ONE_DOMAIN, None if label else "test", known)
-    if match := _SUPPLEMENTAL.fullmatch(stem):
-        section, words, number, tail = match.groups()
-        tokens = words.split("_")
-        if not {"machine", "noise", "supplemental"} & set(tokens):
+    match = next(filter(None, (form.fullmatch(stem) for form in _NAMES)), None)
+    if match is None:
+        return None
+    found = match.groupdict()
+    domain, split, kind = found.get("domain"), found.get("split"), None
+    label = _LABELS.index(found["label"]) if found.get("label") else None
+    if match.re is _NAMES[0]:
+        domain = ONE_DOMAIN
+    if "words" in found:
+        words = found["words"].split("_")
+        if not {"machine", "noise", "supplemental"} & set(words):
             return None
-        kind = next((token for token in tokens if token in ("machine", "noise")), "unknown")
-        domain = next((token for token in tokens if token in ("source", "target")), None)
-        return ClipName(section, number, domain, "supplemental", kind=kind, tail=tail or "")
-    return None
+        kind = next((word for word in words if word in ("machine", "noise")), "unknown")
+        domain = next((word for word in words if word in ("source", "target")), None)
+        split = "supplemental"
+    elif label is None:
+        split = "test"
+    tail = found.get("tail") or ""
+    return ClipName(found["section"], found["number"], domain, split, label, kind, tail)
 
 
 def year_of_names(paths: Iterable[str]) -> int | None:
@@ -174,77 +167,6 @@ def year_of_folders(parts: Sequence[str]) -> int | None:
     2021
     """
     return next((int(match[1]) for part in reversed(parts) if (match := YEAR.match(part))), None)
-
-
-class Placed(NamedTuple):
-    """A clip by its path: what its name says, and what the folders above it say."""
-
-    path: str
-    name: ClipName | None
-    machine: str
-    folder: Location
-    """Of the machine."""
-    split: str | None
-    year: int | None
-    """Of the folders, or of the form of the name and of those beside it."""
-    named_year: int | None
-    renamed: bool
-
-    def clip(self, name: ClipName, year: int | None = None) -> Clip:
-        """The clip, with this name and year."""
-        attributes = parse_attributes(name.tail)
-        if name.kind:
-            attributes = {"supplemental": name.kind, **attributes}
-        # From 2021 on only test names lack the word.
-        split = name.split or self.split or "test"
-        place = self.path, self.machine, year or self.year
-        return Clip(*place, name.section, name.domain, split, name.label, attributes)
-
-
-def placed_clips(root: Location, paths: Iterable[str]) -> list[Placed] | None:
-    """What names and folders say of each clip; None where no clip has a DCASE name."""
-    names = {path: parse_name(path) for path in paths}
-    if not any(names.values()):
-        return None
-    place = cache(lambda folder: _folder_meaning(root, folder))
-    places = {path: place(path.rpartition("/")[0]) for path in names}
-    of_2020 = {path for path, name in names.items() if name and name.domain == ONE_DOMAIN}
-    undated = [path for path, (*_, year, _) in places.items() if year is None]
-    later = [path for path in undated if names[path] and path not in of_2020]
-    form = year_of_names(later or undated)
-    placed = []
-    for path, (machine, folder, split, named, renamed) in places.items():
-        year = named or (2020 if path in of_2020 else form)
-        placed.append(Placed(path, names[path], machine, folder, split, year, named, renamed))
-    return placed
-
-
-def clips_by_name(
-    paths: Sequence[str], root: Location | None = None, *, split_known: bool = False
-) -> list[Clip | None] | None:
-    """What DCASE names say about each clip; None where no clip has such a name.
-
-    Folders tell machine and year, and the split where the name does not. A clip with another
-    name is None, but without a known split it may not lie beside test clips.
-
-    >>> clips_by_name(["fan/train/section_00_source_train_normal_0001.wav"])[0].machine
-    'fan'
-    >>> clips_by_name(["a.wav", "b.wav"])
-    """
-    slashed = [path.replace("\\", "/") for path in paths]
-    placed = placed_clips(Path("/", DEFAULT_MACHINE) if root is None else root, slashed)
-    if placed is None:
-        return None
-    found = {each.path: each.clip(each.name) if each.name else None for each in placed}
-    clips = [found[path] for path in slashed]
-    others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
-    if others and not split_known and any(clip and clip.split != "train" for clip in clips):
-        raise InputError(
-            "there is no column 'split', and only some names mark test clips as those of DCASE do; "
-            f"{quantity(others, 'clip')} with other names: {name_list(others, 3)}. Add a column "
-            "'split' with train or test for every clip."
-        )
-    return clips
 
 
 def require_normal_names(paths: Sequence[str]) -> list[str]:
@@ -299,46 +221,6 @@ def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
         times[key] += 1
         numbered[key if times[key] == 1 else f"{key}#{times[key]}"] = value
     return numbered
-
-
-def _folder_meaning(
-    root: Location, folder: str
-) -> tuple[str, Location, str | None, int | None, bool]:
-    """Machine, its folder and split by the nearest folders; the year of any; whether renamed."""
-    parts = [*root.parts, *PurePosixPath(folder).parts]
-    split = None
-    last = len(parts) - 1
-    if last > 1 and parts[last] in ("source", "target"):  # the names of clips say it, too
-        last -= 1
-    if parts[last] in _SPLIT_FOLDERS:
-        split, machine = parts[last], last - 1
-    elif last > 1 and parts[last - 1] in _SPLIT_FOLDERS:
-        # Below one machine's split, or the machine itself where the split comes first.
-        split, machine = parts[last - 1], last if _holds_machines(parts[last - 2]) else last - 2
-    else:
-        machine = last
-    if _holds_machines(parts[machine]) and machine > 1 and not _holds_machines(parts[machine - 1]):
-        machine -= 1  # <machine>/raw/train
-    of_machine = root / folder
-    for _ in range(len(parts) - 1 - machine):
-        of_machine = of_machine.parent
-    renamed = "test_rename" in parts[len(root.parts) :] or split == "test_rename"
-    name = _machine_name(parts[machine])
-    return name, of_machine, _SPLIT_FOLDERS.get(split or ""), year_of_folders(parts), renamed
-
-
-def _holds_machines(folder: str) -> bool:
-    dataset = YEAR.match(folder) and not _BASELINE_NAME.fullmatch(folder)
-    return folder in _SET_FOLDERS or folder in _SPLIT_FOLDERS or bool(dataset)
-
-
-def _machine_name(folder: str) -> str:
-    """The machine of a folder that may bear the name of an archive, or the baseline's."""
-    if match := _BASELINE_NAME.fullmatch(folder):
-        return match[1]
-    match = _ARCHIVE.fullmatch(folder)
-    known = {name for sets in MACHINES.values() for names in sets.values() for name in names}
-    return match[1] if match and match[1] in known else folder
 
 
 def read_csv(path: Location) -> list[list[str]]:

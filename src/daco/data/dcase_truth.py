@@ -1,4 +1,4 @@
-"""The truth of evaluation sets: labels, domains and attributes of anonymous test clips.
+"""The truth of evaluation sets: labels and domains of anonymous test clips.
 
 It is in a user's checkout of the official evaluator, or in the list ``eval_data_list.csv`` that the
 organisers publish. It is matched by the clips' names, never by their position, and it must cover
@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daco.data.clips import Clip, machine_title, stem_of
-from daco.data.dcase import MACHINES, YEAR, parse_attributes, parse_name, read_csv, year_of_names
+from daco.data.dcase import MACHINES, YEAR, parse_name, read_csv, year_of_names
 from daco.errors import DataError
-from daco.text import name_list, quantity
+from daco.text import name_list
 
 _DATA, _DOMAIN, _ATTRIBUTES = "ground_truth_data", "ground_truth_domain", "ground_truth_attributes"
+_DOMAINS = ("source", "target")
 _KINDS = (_DATA, _DOMAIN, _ATTRIBUTES)
 _FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:(source|target)_)?test\.csv")
 _LIST = re.compile(r"eval_data_list(?:_(20\d\d))?\.csv")
@@ -38,37 +39,42 @@ class _Group(NamedTuple):
         return f"{kind}/ground_truth_{self.machine}_section_{self.section}_{middle}test.csv"
 
 
+Files = dict[tuple[str, _Group], dict[str, list[str]]]
+"""The values of each clip, by kind and group, and by anonymous name without ending."""
+
+
 class Truth(NamedTuple):
-    """A truth as it was read: its rows by kind, group and anonymous name without ending."""
+    """A truth as it was read."""
 
     place: Path
     year: int | None
-    rows: dict[str, dict[_Group, dict[str, list[str]]]]
+    files: Files
 
 
 def read_truth(truth: Path | str) -> Truth:
     """Read the truth of a checkout or list; its year is in names of folders, files or clips.
 
-    A checkout has the folders ``ground_truth_data``, ``ground_truth_domain`` (from 2022 on) and, if
-    wanted, ``ground_truth_attributes``.
+    A checkout has the folders ``ground_truth_data``, ``ground_truth_domain`` (from 2022 on) and
+    perhaps ``ground_truth_attributes``, with the labelled names of clips.
     """
     place = Path(truth).expanduser()
     folder = place.parent if place.name in _KINDS else place
     lists = [path for path in folder.glob("eval_data_list*.csv") if _LIST.fullmatch(path.name)]
     if place.is_file() or (len(lists) == 1 and not (folder / _DATA).is_dir()):
         place = place if place.is_file() else lists[0]
-        rows = _read_list(place)
+        files = _read_list(place)
     else:
-        place, rows = folder, _read_checkout(folder)
+        place, files = folder, _read_checkout(folder)
     scripts = (path.name for path in place.glob("dcase20*_task2_evaluator.py"))
     parts = (*scripts, *reversed(Path(os.path.abspath(place)).parts))
     matches = (YEAR.match(part) or _LIST.fullmatch(part) for part in parts)
     named = next((int(match[1]) for match in matches if match and match[1]), None)
-    year = named or year_of_names(stem for each in rows[_DATA].values() for stem in each)
-    return Truth(place, year, rows)
+    return Truth(
+        place, named or year_of_names(stem for rows in files.values() for stem in rows), files
+    )
 
 
-def _read_checkout(folder: Path) -> dict[str, dict[_Group, dict[str, list[str]]]]:
+def _read_checkout(folder: Path) -> Files:
     of_2021 = any((folder / _DATA).glob("*_source_test.csv"))
     wanted = (_DATA,) if of_2021 else (_DATA, _DOMAIN)
     if absent := [name for name in wanted if not (folder / name).is_dir()]:
@@ -76,19 +82,19 @@ def _read_checkout(folder: Path) -> dict[str, dict[_Group, dict[str, list[str]]]
             f"No folder {' and no folder '.join(absent)} in {folder}. Give a checkout of the "
             "official evaluator, such as dcase2024_task2_evaluator, or its eval_data_list.csv."
         )
-    rows: dict[str, dict[_Group, dict[str, list[str]]]] = {kind: {} for kind in _KINDS}
+    files: Files = {}
     for kind in _KINDS:
         for path in sorted((folder / kind).glob("ground_truth_*.csv")):
             if match := _FILE.fullmatch(path.name):
-                mine = rows[kind].setdefault(_Group(*match.groups()), {})
+                rows = files.setdefault((kind, _Group(*match.groups())), {})
                 for number, line in enumerate(read_csv(path), 1):
-                    _add_row(mine, kind, line, f"{kind}/{path.name}, row {number}")
-    return rows
+                    _add_row(rows, kind, line, f"{kind}/{path.name}, row {number}")
+    return files
 
 
-def _read_list(path: Path) -> dict[str, dict[_Group, dict[str, list[str]]]]:
+def _read_list(path: Path) -> Files:
     """A line of one word begins a machine; others have a clip's two names, in 2020 also a label."""
-    rows: dict[str, dict[_Group, dict[str, list[str]]]] = {kind: {} for kind in _KINDS}
+    files: Files = {}
     machine = ""
     for number, line in enumerate(read_csv(path), 1):
         where = f"{path.name}, row {number}"
@@ -103,9 +109,8 @@ def _read_list(path: Path) -> dict[str, dict[_Group, dict[str, list[str]]]]:
         label = values[2] if values[2:] else str(name.label)
         domain = str(int(name.domain == "target"))
         for kind, value in zip(_KINDS, (label, domain, values[1]), strict=True):
-            mine = rows[kind].setdefault(group, {})
-            _add_row(mine, kind, [values[0], value], where)
-    return rows
+            _add_row(files.setdefault((kind, group), {}), kind, [values[0], value], where)
+    return files
 
 
 def _add_row(rows: dict[str, list[str]], kind: str, line: Sequence[str], where: str) -> None:
@@ -122,7 +127,7 @@ def _add_row(rows: dict[str, list[str]], kind: str, line: Sequence[str], where: 
 def inject_truth(
     clips: Sequence[Clip], given: Truth | Path | str, *, oddities: list[str]
 ) -> list[Clip]:
-    """Add labels, domains and attributes to the test clips that have no label.
+    """Add labels and domains to the test clips that have no label.
 
     Oddities are appended. A `DataError` says where names or years differ.
     """
@@ -137,30 +142,22 @@ def inject_truth(
     if not waiting:
         oddities.append(f"The truth in {truth.place} was not needed: every test clip has a label.")
     waiting = _of_one_year(waiting, truth, oddities)
-    result, problems, conflicts = list(clips), list[str](), list[str]()
-    for (year, group), indices in waiting.items():
+    result, problems = list(clips), list[str]()
+    for (_, group), indices in waiting.items():
         stems = [stem_of(clips[index].path) for index in indices]
-        if not any(group in each for each in truth.rows.values()) and not any(
-            map(parse_name, stems)
-        ):
+        known = [kind for kind in _KINDS if (kind, group) in truth.files]
+        if not known and not any(map(parse_name, stems)):
             continue  # strays among labelled clips, no evaluation set
         found = list(_differences(truth, group, stems))
         problems += found
-        if truth.rows[_ATTRIBUTES] and group not in truth.rows[_ATTRIBUTES]:
-            title = machine_title(year, group.machine)
-            oddities.append(f"{title}: no {group.file(_ATTRIBUTES)}, so no attributes.")
         for index, stem in zip(() if found else indices, stems, strict=False):
-            result[index], agrees = _labelled(clips[index], truth, group, stem)
-            conflicts += [] if agrees else [f"{machine_title(year, group.machine)} {stem}"]
+            label = int(truth.files[_DATA, group][stem][0])
+            domain = group.domain or _DOMAINS[int(truth.files[_DOMAIN, group][stem][0])]
+            result[index] = replace(clips[index], label=label, domain=domain)
     if problems:
         raise DataError(
             f"The truth in {truth.place} does not fit the test clips: {name_list(problems, 8)}. "
             "Recordings and evaluator must be of the same year, and all test clips unpacked."
-        )
-    if conflicts:
-        oddities.append(
-            f"{_ATTRIBUTES} contradicts the other truth files for {quantity(conflicts, 'clip')}, "
-            f"the others count: {name_list(conflicts)}."
         )
     return result
 
@@ -169,36 +166,20 @@ def _differences(truth: Truth, group: _Group, stems: Sequence[str]) -> Iterator[
     """What differs between the names of clips and those in each file of the truth."""
     times = Counter(stems)
     for kind in _KINDS:
-        rows = truth.rows[kind].get(group)
+        rows = truth.files.get((kind, group))
         if rows is None:
             if kind == _DATA or (kind == _DOMAIN and not group.domain):
                 yield f"there is no {group.file(kind)}"
             continue
         where = truth.place.name if truth.place.is_file() else group.file(kind)
-        for names, what in (
-            ([stem for stem in times if stem not in rows], "without a row for"),
-            ([stem for stem in rows if stem not in times], "with rows for missing clips:"),
-            (
-                [stem for stem, count in times.items() if count > 1],
-                "of clips that are there twice:",
-            ),
-        ):
+        differences = {
+            "without a row for": times.keys() - rows,
+            "with rows for missing clips:": rows.keys() - times,
+            "of clips that are there twice:": {stem for stem, count in times.items() if count > 1},
+        }
+        for what, names in differences.items():
             if names:
-                yield f"{where} {what} {len(names)} ({name_list(names, 3)})"
-
-
-def _labelled(clip: Clip, truth: Truth, group: _Group, stem: str) -> tuple[Clip, bool]:
-    """The clip with its truth, and whether the files of the truth agree about it."""
-    label = int(truth.rows[_DATA][group][stem][0])
-    domain = group.domain
-    if domain is None:
-        domain = ("source", "target")[int(truth.rows[_DOMAIN][group][stem][0])]
-    others = truth.rows[_ATTRIBUTES].get(group, {}).get(stem, [])
-    names = [name for name in map(parse_name, others) if name]
-    agrees = all((name.label, name.domain) == (label, domain) for name in names)
-    # The last of several names has the attributes that were hidden.
-    attributes = parse_attributes(names[-1].tail) if names else clip.attributes
-    return replace(clip, label=label, domain=domain, attributes=attributes), agrees
+                yield f"{where} {what} {len(names)} ({name_list(sorted(names), 3)})"
 
 
 def _of_one_year(
@@ -241,7 +222,8 @@ def truth_clips(truth: Truth, year: int | None = None) -> list[Clip]:
     """The test clips that a truth names, without what it says about them."""
     return [
         Clip(stem, group.machine, year, group.section, split="test")
-        for group, rows in sorted(truth.rows[_DATA].items(), key=str)
+        for (kind, group), rows in sorted(truth.files.items(), key=str)
+        if kind == _DATA
         for stem in rows
     ]
 
@@ -249,8 +231,8 @@ def truth_clips(truth: Truth, year: int | None = None) -> list[Clip]:
 def labelled_names(truth: Truth) -> dict[tuple[str, str, str], set[str]]:
     """The anonymous names of each machine, section and labelled name, all without ending."""
     others: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for group, rows in truth.rows[_ATTRIBUTES].items():
-        for stem, labelled in rows.items():
+    for (kind, group), rows in truth.files.items():
+        for stem, labelled in rows.items() if kind == _ATTRIBUTES else ():
             for name in labelled:
                 others[group.machine, group.section, stem_of(name)].add(stem)
     return others

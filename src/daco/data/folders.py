@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from daco.data.clips import ONE_DOMAIN, Clip
+from daco.data.clips import FAULT_WORDS, LABEL_WORDS, ONE_DOMAIN, Clip
 from daco.errors import InputError
 from daco.files.remote import Location, name_of
 from daco.text import name_list, quantity
 
-_NORMAL = ("normal", "normals", "healthy", "good", "ok")
-_ANOMALY = ("anomaly", "anomalies", "anomalous", "abnormal", "faulty", "fault", "faults")
-_DEFECT = ("defect", "defects", "defective", "bad", "nok", "ng")
-_LABELS = dict.fromkeys(_NORMAL, 0) | dict.fromkeys((*_ANOMALY, *_DEFECT), 1)
-_FAULTS = {*_ANOMALY, "defect", "defects", "defective"}
-"""Words that make any name that of anomalies, such as "Inner Race Fault"."""
-_NEGATIONS = {"no", "non", "not", "without", "free"}
 _SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 _SPLITS["supplemental"] = "supplemental"
+_NEGATIONS = {"no", "non", "not", "without", "free", "before", "to"}  # run_to_failure
 
 _SHOWN = 20
 """Machines that are listed."""
@@ -30,70 +24,76 @@ _SHOWN = 20
 _YMD = r"(19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])(\2(0[1-9]|[12]\d|3[01]))?"
 _DMY = r"(0?[1-9]|[12]\d|3[01])([-_. ])(0?[1-9]|1[0-2])\7(19|20)\d\d"
 _WEEK = r"(19|20)\d\d[-_. ]?(W|KW|CW)[-_. ]?[0-5]\d"
-_DATE = re.compile(rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?|{_WEEK}", re.ASCII)
-_NESTED = re.compile(  # 2026/05 and 2026/05/12
-    r"(?<![^/])20[1-4]\d/(?:0[1-9]|1[0-2])/(?:(?:0[1-9]|[12]\d|3[01])/)?", re.ASCII
+_NUMBERED = r"(?i:day|week|KW)[-_. ]?\d{1,3}"
+_DATE = re.compile(
+    rf"(?:{_YMD}|{_DMY})([T_ -]?\d\d([-_.:h]?\d\d){{0,2}})?|{_WEEK}|{_NUMBERED}", re.ASCII
 )
+_YEAR = re.compile(r"20[1-4]\d", re.ASCII)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Recordings of one folder, what it says, and the names of machine and domain by level."""
+class Folders:
+    """The folders above recordings: those that say split or label, and names by level from 1."""
 
-    paths: Sequence[str]
-    folders: tuple[tuple[int, str], ...]
-    split: str | None
-    label: int | None
-
-    @property
-    def depth(self) -> int:
-        return len(self.folders)
-
-    @property
-    def says_anything(self) -> bool:
-        """Whether folders say split or label."""
-        return self.split is not None or self.label is not None
+    names: dict[int, str]
+    """Of machines and domains, possibly."""
+    split: str | None = None
+    label: int | None = None
+    words: tuple[str, ...] = ()
+    """The folders that say split and label."""
+    above_split: int = 0
+    """Names above the folder that says the split."""
+    paths: tuple[str, ...] = ()
+    """The recordings directly in the last folder."""
 
     @property
     def clip_split(self) -> str:
+        """The split of the recordings."""
         return self.split or ("test" if self.label == 1 else "train")
 
+    @property
+    def depth(self) -> int:
+        """Number of names, and one more for a split below all of them."""
+        return len(self.names) + (0 < max(self.names, default=0) <= self.above_split)
+
     def name(self, position: int) -> str:
-        """The folder at a position from 1; empty for none."""
-        return self.folders[position - 1][1] if 0 < position <= self.depth else ""
+        """The name at a position from 1; empty for none."""
+        return ["", *self.names.values()][position] if position <= len(self.names) else ""
 
-    def without(self, levels: set[int]) -> _Place:
-        kept = tuple(folder for folder in self.folders if folder[0] not in levels)
-        return replace(self, folders=kept)
+    def without(self, levels: Collection[int]) -> Folders:
+        """The same without the names of these levels."""
+        names = {level: name for level, name in self.names.items() if level not in levels}
+        return replace(self, names=names)
 
 
-def meaning_of_folders(path: str) -> tuple[list[str], str | None, int | None]:
-    """Folders of a path that may name domains, and the split and label that others name.
+def meaning_of_folders(path: str) -> Folders:
+    """Read the folders of a path.
 
-    >>> meaning_of_folders("fan/train/OK/slow/a.wav")
-    (['fan', 'slow'], 'train', 0)
+    >>> found = meaning_of_folders("fan/train/OK/slow/a.wav")
+    >>> found.names, found.split, found.label
+    ({1: 'fan', 2: 'slow'}, 'train', 0)
     """
-    split = label = None
-    rest = []
-    for folder in path.split("/")[:-1]:
-        word = folder.lower()
-        if word in _LABELS and label is None:
-            label = _LABELS[word]
-        elif word in _SPLITS and split is None:
-            split = _SPLITS[word]
-        else:
-            rest.append(folder)
-    faults = [folder for folder in rest if _names_faults(folder)]
-    if faults and label is None:
-        rest.remove(faults[-1])
-        label = 1
-    return rest, split, label
+    # Names written by macOS and by others may differ in how an umlaut is stored.
+    folders = unicodedata.normalize("NFC", path).split("/")[:-1]
+    words = [folder.strip().lower() for folder in folders]
+    of_split = next((at for at, word in enumerate(words) if word in _SPLITS), None)
+    of_label = next((at for at, word in enumerate(words) if word in LABEL_WORDS), None)
+    if of_label is None:  # the last that names a fault
+        of_label = max((at for at, name in enumerate(folders) if _names_fault(name)), default=None)
+    names = [at for at in range(len(folders)) if at not in (of_split, of_label)]
+    return Folders(
+        names={level: folders[at] for level, at in enumerate(names, 1)},
+        split=None if of_split is None else _SPLITS[words[of_split]],
+        label=None if of_label is None else LABEL_WORDS.get(words[of_label], 1),
+        words=tuple(folders[at] for at in range(len(folders)) if at not in names),
+        above_split=0 if of_split is None else sum(at < of_split for at in names),
+    )
 
 
-def _names_faults(folder: str) -> bool:
+def _names_fault(folder: str) -> bool:
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", folder)  # AnomalousSound
     words = set(re.findall("[a-z]+", spaced.lower()))
-    return bool(words & _FAULTS) and not words & _NEGATIONS
+    return bool(words & FAULT_WORDS) and not words & _NEGATIONS
 
 
 def _machine_of(root: Location) -> str:
@@ -101,7 +101,7 @@ def _machine_of(root: Location) -> str:
     names = [name_of(root)]
     if isinstance(root, Path):
         names += reversed(root.parts[1:-1])
-    others = [name for name in names if name.lower() not in _LABELS | _SPLITS]
+    others = [name for name in names if name.lower() not in LABEL_WORDS | _SPLITS]
     return next((name for name in others if not _DATE.fullmatch(name)), names[0])
 
 
@@ -117,8 +117,13 @@ def read_folder(
     Without levels, folders named by dates and levels at which all recordings have one folder do
     not count.
     """
-    places = _places(paths)
-    deepest = max(place.depth for place in places)
+    by_folder: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        by_folder[path.rpartition("/")[0]].append(path)
+    places = [
+        replace(meaning_of_folders(below[0]), paths=tuple(below)) for below in by_folder.values()
+    ]
+    deepest = max(len(place.names) for place in places)
     for level in (machine_level, domain_level):
         if level is not None and level > deepest:
             raise InputError(
@@ -131,118 +136,118 @@ def read_folder(
     if machine_level is None and domain_level is None:
         places, shared = _without_shared_levels(places)
         ignored += shared
-    outside: list[str] = []
-    has_normal = any(place.label == 0 and place.split != "test" for place in places)
-    if has_normal:  # files elsewhere may be anything, and the bank must hold normal clips only
-        outside = [path for place in places if not place.says_anything for path in place.paths]
-        places = [place for place in places if place.says_anything]
+    # Files beside folders of normal clips may be anything, and the bank must hold normal clips.
+    inside = {"/".join(p.words) + "/" for p in places if p.words and p.clip_split == "train"}
+    others = [place for place in places if inside and not place.words]
+    places = [place for place in places if place.words or not inside]
     normals = [place for place in places if place.clip_split == "train"] or places
     machines, domains = _positions(normals, machine_level, domain_level)
-    clips, deep, misplaced = _clips(root, places, year, machines, domains)
-    outside = sorted([*outside, *misplaced])
+    clips, deep, misplaced = _clips(root, places, normals, year, machines, domains, domain_level)
     order = {path: position for position, path in enumerate(paths)}
     clips.sort(key=lambda clip: order[clip.path])
-    oddities = []
-    if outside:
-        inside = "normal/" if has_normal else "the folders of the domains"
-        oddities.append(
-            f"{quantity(outside, 'clip')} left out, not inside {inside}: {name_list(outside)}."
-        )
+    left_out = {
+        name_list(sorted(inside), 3): [path for place in others for path in place.paths],
+        "the folders of the domains": misplaced,
+    }
+    oddities = [
+        f"{quantity(outside, 'clip')} left out, not inside {where}: {name_list(sorted(outside))}."
+        for where, outside in left_out.items()
+        if outside
+    ]
     if deep:
         oddities.append(
             f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
             f"{name_list(sorted(deep))}."
         )
-    at = machines or domains
-    level = next((p.folders[at - 1][0] for p in normals if at and p.depth >= at), 0)
-    return clips, oddities, _understood(clips, bool(machines), bool(domains), level, ignored)
-
-
-def _places(paths: Sequence[str]) -> list[_Place]:
-    by_folder: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        by_folder[path.rpartition("/")[0]].append(path)
-    places = []
-    for together in by_folder.values():
-        names, split, label = meaning_of_folders(together[0])
-        places.append(_Place(together, tuple(enumerate(names, 1)), split, label))
-    return places
+    named = [
+        next((list(p.names)[at - 1] for p in normals if 0 < at <= len(p.names)), 0)
+        for at in (machines, domains)
+    ]
+    return clips, oddities, _understood(clips, named[0], named[1], ignored)
 
 
 def _positions(
-    normals: Sequence[_Place], machine_level: int | None, domain_level: int | None
+    normals: Sequence[Folders], machine_level: int | None, domain_level: int | None
 ) -> tuple[int, int]:
-    """Which of the folders that count name machines and domains, 0 for none."""
-    deepest = max(place.depth for place in normals)
+    """Which of the names that count are those of machines and domains, 0 for none."""
+    deepest = max(len(place.names) for place in normals)
     if domain_level is not None:
         return machine_level or 0, domain_level
+    machines = min(1, machine_level or 0)  # the folders above it were dropped with the dates
     if machine_level is None:
-        return (1, 2) if _are_machines(normals) else (0, min(1, deepest))
-    machines = min(1, machine_level)  # the folders above the machine were dropped with the dates
+        # All folders of the first level, or several, are machines if there are folders below for
+        # domains or splits.
+        with_parts = _mostly(normals, 1, lambda place: place.depth > 1)
+        folders = {place.name(1) for place in normals if place.names}
+        machines = int(len(with_parts) >= min(2, len(folders)) > 0)
     return machines, machines + 1 if machines < deepest else 0
 
 
-def _are_machines(normals: Sequence[_Place]) -> bool:
-    """Whether all folders of the first level, or several, have most recordings in subfolders.
+def _mostly(
+    places: Sequence[Folders], position: int, is_so: Callable[[Folders], bool], share: float = 0.5
+) -> set[str]:
+    """The names at a position for which more than a share of the recordings are so.
 
     A stray recording says nothing about the folders.
     """
-    sizes, deeper = Counter[str](), Counter[str]()
-    for place in normals:
-        sizes[place.name(1)] += len(place.paths) if place.depth else 0
-        deeper[place.name(1)] += len(place.paths) if place.depth > 1 else 0
-    divided = [name for name, count in deeper.items() if 2 * count > sizes[name]]
-    return bool(divided) and len(divided) >= min(2, len(+sizes))
+    sizes, count = Counter[str](), Counter[str]()
+    for place in places:
+        sizes[place.name(position)] += len(place.paths)
+        count[place.name(position)] += len(place.paths) if is_so(place) else 0
+    return {name for name in count if count[name] > share * sizes[name]}
 
 
 def _clips(
-    root: Location, places: Sequence[_Place], year: int | None, machines: int, domains: int
+    root: Location,
+    places: Sequence[Folders],
+    normals: Sequence[Folders],
+    year: int | None,
+    machines: int,
+    domains: int,
+    domain_level: int | None,
 ) -> tuple[list[Clip], list[str], list[str]]:
     """The clips, and the paths that are deeper than their domain or outside of all domains."""
-    deepest = max(machines, domains)
-    # A machine without folders for its domains has one domain.
-    divided = {place.name(machines) for place in places if domains and place.depth >= deepest}
-    known = {
-        (place.name(machines), place.name(domains))
-        for place in places
-        if place.clip_split == "train" and place.depth >= deepest
-    }
+    # A machine without folders for its domains has one domain. Where their level was chosen, one
+    # recording in such a folder is enough.
+    share = 0.5 if domain_level is None else 0.0
+    divided = _mostly(normals, machines, lambda place: len(place.names) >= domains > 0, share)
+    known = {(place.name(machines), place.name(domains)) for place in normals}
     clips, deep, outside = list[Clip](), list[str](), list[str]()
     for place in places:
-        is_divided = place.name(machines) in divided
-        missing = place.depth < (deepest if is_divided else machines)
-        if missing and (place.clip_split == "train" or place.depth < machines):
+        machine, domain = place.name(machines), place.name(domains) or None
+        is_normal, depth = place.clip_split == "train", len(place.names)
+        wanted = domains if machine in divided else machines
+        if depth < (wanted if is_normal else machines):
             outside += place.paths
             continue
-        machine = place.name(machines) or _machine_of(root)
-        domain: str | None = place.name(domains) if is_divided else ONE_DOMAIN
-        if is_divided and (place.name(machines), domain) not in known:
-            domain = None  # of a test clip; its folder may name a fault
-        if place.depth > deepest > 0:
+        if is_normal and depth > wanted and machines + domains:
             deep += place.paths
-        facts: Any = {"domain": domain, "split": place.clip_split, "label": place.label}
-        clips += [Clip(path, machine, year, **facts) for path in place.paths]
+        if machine not in divided:
+            domain = ONE_DOMAIN
+        elif (machine, domain) not in known:  # of a test clip; its folder may name a fault
+            domain = None
+        name, split, label = machine or _machine_of(root), place.clip_split, place.label
+        clips += [
+            Clip(path, name, year, domain=domain, split=split, label=label) for path in place.paths
+        ]
     return clips, deep, outside
 
 
 def _without_dates(
-    places: Sequence[_Place], machine_level: int | None
-) -> tuple[list[_Place], list[str]]:
+    places: Sequence[Folders], machine_level: int | None
+) -> tuple[list[Folders], list[str]]:
     """The places without folders named by dates, or above the machine; a sentence about dates."""
     kept, dates = [], set()
     for place in places:
         dropped = set(range(1, machine_level or 0))
-        for level, name in place.folders:
-            if _DATE.fullmatch(name) and level != machine_level:
-                dropped.add(level)
-                dates.add(name)
-        joined = "".join(f"{name}/" for _, name in place.folders)
-        for match in _NESTED.finditer(joined):
-            first = joined.count("/", 0, match.start()) + 1
-            levels = set(range(first, first + match[0].count("/")))
-            if machine_level not in levels:
-                dropped |= levels
-                dates.add(match[0].rstrip("/"))
+        levels, names = list(place.names), list(place.names.values())
+        for at, name in enumerate(names):
+            for end in (at + 3, at + 2) if _YEAR.fullmatch(name) else (at + 1,):  # 2026/05/12
+                inside = machine_level in levels[at:end]
+                if _DATE.fullmatch("-".join(names[at:end])) and not inside:
+                    dropped |= {*levels[at:end]}
+                    dates.add("/".join(names[at:end]))
+                    break
         kept.append(place.without(dropped))
     if not dates:
         return kept, []
@@ -252,20 +257,19 @@ def _without_dates(
     ]
 
 
-def _without_shared_levels(places: list[_Place]) -> tuple[list[_Place], list[str]]:
+def _without_shared_levels(places: list[Folders]) -> tuple[list[Folders], list[str]]:
     """The places without levels of one folder, as of an export, while more than two are left."""
     shared = []
     while True:
-        normals = [place for place in places if place.clip_split == "train" and place.depth]
-        least = min((place.depth for place in normals), default=0)
-        if least <= 2:
+        normals = [place for place in places if place.clip_split == "train" and place.names]
+        if min((place.depth for place in normals), default=0) <= 2:
             break
-        levels = [{place.folders[index] for place in normals} for index in range(least)]
-        alone = next((folders.pop() for folders in levels if len(folders) == 1), None)
+        at_position = [set(each) for each in zip(*(p.names.items() for p in normals), strict=False)]
+        alone = next((folders.pop() for folders in at_position if len(folders) == 1), None)
         if alone is None:
             break
         shared.append(alone[1])
-        places = [p.without({alone[0]}) if alone in p.folders else p for p in places]
+        places = [p.without({alone[0]}) if alone in p.names.items() else p for p in places]
     if not shared:
         return places, []
     return places, [
@@ -275,7 +279,7 @@ def _without_shared_levels(places: list[_Place]) -> tuple[list[_Place], list[str
 
 
 def _understood(
-    clips: Sequence[Clip], machines: bool, domains: bool, level: int, ignored: Sequence[str]
+    clips: Sequence[Clip], machine_level: int, domain_level: int, ignored: Sequence[str]
 ) -> str:
     """Which folders name machines and domains, and how to change that; empty if it is plain."""
     counts: dict[str, Counter[str]] = {}
@@ -284,26 +288,29 @@ def _understood(
             counts.setdefault(clip.machine, Counter())[clip.domain or ONE_DOMAIN] += 1
     named = {domain for own in counts.values() for domain in own}
     lines: list[str] = []
-    if machines:
-        listed = [f"{machine}: {_sizes(own)}" for machine, own in counts.items()]
+    if machine_level:
+        listed = [f"  {machine}: {_sizes(own)}" for machine, own in counts.items()]
         more = len(listed) - _SHOWN
-        lines.append(f"Read as {quantity(counts, 'machine')} with these operating conditions:")
-        lines += [f"  {line}" for line in listed[:_SHOWN]]
+        conditions = "" if named <= {ONE_DOMAIN} else " with these operating conditions"
+        lines += [f"Read as {quantity(counts, 'machine')}{conditions}:", *listed[:_SHOWN]]
         lines += [f"  and {more} more"] if more > 0 else []
+        below = f"; if the conditions are machines, --machine-level {domain_level}"
         lines.append(
-            f"If these are conditions of one machine, use --domain-level {level}; if they "
-            "are neither, a manifest."
+            f"If these are conditions of one machine, use --domain-level {machine_level}"
+            f"{below if conditions else ''}; if they are neither, a manifest."
         )
-    elif domains and not named <= {"source", "target"}:
+    elif domain_level and not named <= {"source", "target", ONE_DOMAIN}:
         for machine, own in counts.items():
             lines.append(f"Read as one machine, {machine}, in these operating conditions:")
             lines.append(f"  {_sizes(own)}")
         lines.append(
-            f"If these are machines, use --machine-level {level}; if they are neither, "
+            f"If these are machines, use --machine-level {domain_level}; if they are neither, "
             "--domain-level 0 or a manifest."
         )
     return "\n".join([*lines, *ignored])
 
 
 def _sizes(counts: Counter[str]) -> str:
+    if list(counts) == [ONE_DOMAIN]:
+        return quantity(counts[ONE_DOMAIN], "clip")
     return name_list((f"{name} ({quantity(count, 'clip')})" for name, count in counts.items()), 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -131,38 +131,29 @@ def _arrow_column(name: str, column: NDArray[Any]) -> pa.Array:
         raise InputError(f"column {name!r} cannot be stored in Parquet: {error}.") from None
 
 
-def read_parquet(path: Location) -> Content:
-    """Read and check a whole file."""
+def read_parquet(path: Location, columns: Collection[str] | None = None) -> Content:
+    """Read and check a file.
+
+    With `columns`, only these clip columns and columns of one's own are read, as vectors,
+    attributes and sessions may take more memory than all others: the matrices have no rows.
+    """
     with open_table(path) as file:
+        metadata = own_metadata(file.schema_arrow)
         names = [field.name for field in file.schema_arrow if _is_used(field)]
+        embeddings = [name for name in names if is_embedding(name)]
+        if columns is not None:
+            first = pa.Table.from_batches([next(file.iter_batches(1, columns=embeddings))])
+            names = [name for name in names if name in columns]
         # One read over all row groups gives one chunk per column: a matrix is a view of it.
         content = file.read(columns=names)
-        vectors = {name: _as_matrix(content[name], name) for name in names if is_embedding(name)}
+        rows = content if columns is None else first
+        vectors = {name: _as_matrix(rows[name], name) for name in embeddings}
         given = {name: values_of(content[name]) for name in names if not is_embedding(name)}
-        metadata = own_metadata(content.schema)
-        return clip_columns(given, len(content)), _by_readout(vectors, metadata), metadata
-
-
-def read_clip_columns(path: Location, further: Iterable[str] = ()) -> Content:
-    """Read a file without its vectors: the matrices have no rows.
-
-    Attributes and sessions, which may take more memory than all other columns, are left out unless
-    they are among the `further` columns.
-    """
-    wanted = [name for name in COLUMNS if name not in ("attributes", "session")]
-    wanted += [name for name in further if name not in wanted]
-    with open_table(path) as file:
-        names = file.schema_arrow.names
-        own = () if "path" in names else ("file_name",)
-        content = file.read(columns=[name for name in (*wanted, *own) if name in names])
-        given = {name: values_of(content[name]) for name in content.column_names}
-        columns = clip_columns(given, len(content), [name for name in wanted if name in COLUMNS])
-        metadata = own_metadata(file.schema_arrow)
-        vectors = {}
-        for name in filter(is_embedding, names):
-            first = next(file.iter_batches(1, columns=_leaf(file, name)))
-            vectors[name] = _as_matrix(pa.chunked_array([first.column(name)]), name)[:0]
-        return columns, _by_readout(vectors, metadata), metadata
+        known = [name for name in COLUMNS if columns is None or name in columns]
+        checked = clip_columns(given, file.metadata.num_rows, known)
+    if columns is not None:
+        vectors = {name: matrix[:0] for name, matrix in vectors.items()}
+    return checked, _by_readout(vectors, metadata), metadata
 
 
 def read_vectors(source: TableFile, rows: Indices, column: str, dim: int) -> Float32s:

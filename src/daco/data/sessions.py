@@ -130,9 +130,7 @@ def _apply(
     """The session of each clip; how they were found, and what to do where one has none."""
     kind, _, value = rule.partition(":")
     if kind == "folder":
-        above = [meaning_of_folders(clip.path)[0] for clip in clips]
-        at = int(value) - 1
-        names = [folders[at] if at < len(folders) else None for folders in above]
+        names = [meaning_of_folders(clip.path).names.get(int(value)) for clip in clips]
         return names, rule, "Choose another rule."
     if kind == "attribute":
         known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)

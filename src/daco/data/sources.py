@@ -49,8 +49,7 @@ def read_clips(
         All of them may be on a remote file system, such as ``s3://plant/clips``.
     truth : path, optional
         A checkout of the official evaluator of that year, or its list ``eval_data_list.csv``. The
-        anonymous test clips get its labels, domains and attributes by name. It must cover all of
-        them.
+        anonymous test clips get its labels and domains by name. It must cover all of them.
     year : int, optional
         The year of the data set, if folders and manifest do not name it.
     machine_level, domain_level : int, optional

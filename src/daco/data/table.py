@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from daco.data.clips import COLUMNS
-from daco.data.columns import as_column, clip_columns, parse_json
+from daco.data.columns import clip_columns, parse_json
 from daco.data.views import Views
 from daco.errors import InputError
 from daco.files.remote import Location, is_file, open_location, parse_location
@@ -100,18 +100,15 @@ class EmbeddingTable:
         matrices = _matrices(readouts, "embedding[{!r}]" if several else "{}")
         n_clips = len(next(iter(matrices.values())))
         given = {name: values for name, values in columns.items() if values is not None}
-        own = {name: values for name, values in columns.items() if name not in COLUMNS}
-        for name in own:
+        for name in given.keys() - set(COLUMNS):
             near = closest(name, COLUMNS, cutoff=0.88)
             if near is not None and near not in columns:
                 raise InputError(f"daco does not use a column {name!r}. Did you mean {near!r}?")
-        checked = clip_columns(given, n_clips)
-        checked |= {name: as_column(name, values, n_clips) for name, values in own.items()}
         stored = dict(metadata or {})
         for key, value in stored.items():
             if not all(isinstance(text, str) and is_utf8(text) for text in (key, value)):
                 raise InputError(f"metadata must map text to text. Got {key!r}: {value!r} instead.")
-        return cls(checked, matrices, stored)
+        return cls(clip_columns(given, n_clips), matrices, stored)
 
     @classmethod
     def read(cls, path: Location | str) -> EmbeddingTable:
@@ -119,7 +116,7 @@ class EmbeddingTable:
         from daco.data.parquet import naming_file, read_parquet
 
         path = parse_location(path)
-        with naming_file(path):
+        with naming_file(path):  # the metadata is checked, too
             return cls(*read_parquet(path))
 
     def write(self, path: Location | str) -> None:
@@ -166,7 +163,11 @@ class EmbeddingTable:
         """
         self.matrix(readout)
         name = self.readouts[0] if readout is None else readout
-        return origin_of_view(self.metadata, name)
+        if "views" in self.metadata:
+            return stored_views(self.metadata).get(name, {})
+        return {key: self.metadata[key] for key in ORIGIN if key in self.metadata} | {
+            "readout": name
+        }
 
     @property
     def machines(self) -> tuple[str, ...]:
@@ -248,12 +249,13 @@ def read_without_vectors(path: Location | str, further: tuple[str, ...] = ()) ->
     of other columns per clip. Attributes, sessions and columns of one's own are read if they are
     among the `further` columns.
     """
-    from daco.data.parquet import TableFile, naming_file, read_clip_columns
+    from daco.data.parquet import TableFile, naming_file, read_parquet
 
     path = parse_location(path)
     file = TableFile.of(path)
-    with naming_file(path):  # the metadata is checked, too
-        return EmbeddingTable(*read_clip_columns(path, further), file)
+    columns = {*COLUMNS, "file_name"} - {"attributes", "session"} | {*further}
+    with naming_file(path):
+        return EmbeddingTable(*read_parquet(path, columns), file)
 
 
 def is_table(source: Location) -> bool:
@@ -311,10 +313,3 @@ def stored_views(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
             "this daco does. Update daco, or embed the clips again."
         )
     return views
-
-
-def origin_of_view(metadata: Mapping[str, str], name: str) -> dict[str, str]:
-    """What the metadata of a table says about how one readout was made."""
-    if "views" in metadata:
-        return stored_views(metadata).get(name, {})
-    return {key: metadata[key] for key in ORIGIN if key in metadata} | {"readout": name}

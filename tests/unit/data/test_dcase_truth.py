@@ -50,21 +50,7 @@ def test_truth_is_matched_by_name_in_any_order(evaluation, truth):
         assert [(clip.label, clip.domain) for clip in test] == [
             *((0, "source"), (1, "source"), (0, "target"), (1, "target"))
         ]
-    scanner = table.select(machine="Scanner", split="test")
-    assert [clip.attributes for clip in scanner] == [{"spd": str(i)} for i in range(4)]
-    arm = table.select(machine="RoboticArm", split="test")
-    assert arm.clips[0].attributes == {"weight": "15", "Bckg": "F"}
     assert table.select(split="train") == read_clips(evaluation).select(split="train")
-
-
-def test_published_hidden_attributes_win_over_no_attribute(tmp_path):
-    make_machine(tmp_path / "set", "AirCompressor", test=anonymous(1, 1))
-    truth = make_truth(tmp_path / "evaluator", "AirCompressor", anonymous(1, 1))
-    file = truth / "ground_truth_attributes/ground_truth_AirCompressor_section_00_test.csv"
-    stem = "section_00_source_test_normal_0001"
-    file.write_text(f"section_00_0001.wav,{stem}_noAttribute,{stem}_fl_1_nos_3.wav\n")
-    clip = only(read_clips(tmp_path / "set", truth=truth), split="test")
-    assert clip.attributes == {"fl": "1", "nos": "3"}
 
 
 def test_wrong_names_in_the_same_order_are_an_error(evaluation, truth):
@@ -151,16 +137,6 @@ def test_labelled_clips_need_no_truth(tmp_path, truth):
     assert "was not needed" in table.oddities[0]
     make(tmp_path / "set", "fan/test/stray.wav")
     assert only(read_clips(tmp_path / "set", truth=truth), label=None).path == "fan/test/stray.wav"
-
-
-def test_truth_that_contradicts_itself_is_odd(evaluation, truth):
-    stems = ["section_00_source_test_anomaly_0000_x_1"] * 4
-    file = truth / "ground_truth_attributes/ground_truth_Scanner_section_00_test.csv"
-    names = anonymous(first=1)
-    file.write_text("".join(f"{n},{s}\n" for n, s in zip(names, stems, strict=True)))
-    table = read_clips(evaluation, truth=truth)
-    assert any("contradicts the other truth files for 3 clips" in line for line in table.oddities)
-    assert len(table.select(machine="Scanner", label=1, split="test")) == 2
 
 
 def test_truth_that_is_no_truth_is_an_error(evaluation, truth, tmp_path):

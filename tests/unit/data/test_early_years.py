@@ -79,14 +79,6 @@ def test_names_say_the_year_in_folders_and_lists(tmp_path, year, known):
     assert {clip.year for clip in read_clips(tmp_path / "clips.csv")} == {known}
 
 
-def test_archives_of_2020_do_not_rename_the_machine(tmp_path):
-    for folder in ("dev_data_ToyConveyor", "eval_data_train_ToyConveyor"):
-        path = tmp_path / folder / "train" / "normal_id_01_00000000.wav"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"x")
-    assert read_clips(tmp_path).machines == ("ToyConveyor",)
-
-
 def test_clips_of_2020_with_an_anomalys_name_are_no_normals():
     with pytest.raises(
         DataError, match=r"name of an anomaly .* normal: anomaly_id_00_00000001\.wav"

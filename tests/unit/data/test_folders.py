@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from dcase_trees import make
 
 from daco.audio.decode import read_audio
 from daco.audio.formats import FORMATS
 from daco.data.sources import list_audio, read_clips
 from daco.errors import DataError, InputError
-
-
-def make(root, *paths, content=b"x"):
-    for path in paths:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content)
-    return root
 
 
 def clips_in(*folders):
@@ -31,10 +26,10 @@ def clips_in(*folders):
 # ------------------------------------------------------------------------------- understanding
 
 TREES = {
-    "normal anomaly": "site/all train 0, site/all test 1",
-    "ok nok": "site/all train 0, site/all test 1",
-    "good bad": "site/all train 0, site/all test 1",
-    "Healthy Faulty": "site/all train 0, site/all test 1",
+    **dict.fromkeys(
+        ("normal anomaly", "ok nok", "good bad", "Healthy Faulty", "Okay Broken", "ok failures"),
+        "site/all train 0, site/all test 1",
+    ),
     "training testing/good testing/bad": ("site/all train None, site/all test 0, site/all test 1"),
     "old new": "site/old train None, site/new train None",
     "old new test": "site/old train None, site/new train None, site/None test None",
@@ -59,8 +54,24 @@ TREES = {
     "fan/normal/old/2026-05-01 fan/normal/old/2026-05-02": ("fan/old train 0, fan/old train 0"),
     "NormalSound AnomalousSound": "site/NormalSound train None, site/None test 1",
     "slow fast bearing_fault": "site/slow train None, site/fast train None, site/None test 1",
+    "slow belt_failure damaged_belt": "site/slow train None, site/None test 1, site/None test 1",
+    "run_to_failure/slow": "run_to_failure/slow train None",
     "no_fault FAULT_1": "site/no_fault train None, site/None test 1",
     "fault_database/normal/slow": "fault_database/slow train 0",
+    # a split below a name is that of a machine, a label that of a condition
+    "fan/train pump/train pump/test/rub": (
+        "fan/all train None, pump/all train None, pump/all test None"
+    ),
+    "fan/train/normal fan/test/anomaly": "fan/all train 0, fan/all test 1",
+    "fan/2026-05-01/train fan/2026-05-01/test": "fan/all train None, fan/all test None",
+    "hall/fan/train hall/pump/train": "fan/all train None, pump/all train None",
+    "one/fan/train two/fan/train two/pump/train": (
+        "one/fan train None, two/fan train None, two/pump train None"
+    ),
+    "fan/train/old fan/train/new pump/train": (
+        "fan/old train None, fan/new train None, pump/all train None"
+    ),
+    "fan/ok pump/ok pump/broken": "site/fan train 0, site/pump train 0, site/pump test 1",
     "fan/old fan/new pump/old press": (
         "fan/old train None, fan/new train None, pump/old train None, press/all train None"
     ),
@@ -72,6 +83,7 @@ TREES = {
     "20260501 20260502T1200": "site/all train None, site/all train None",
     "01.05.2026 1.6.2026": "site/all train None, site/all train None",
     "2026-W12 2026_KW13": "site/all train None, site/all train None",
+    "KW12 week_3 Day4": "site/all train None, site/all train None, site/all train None",
     "2026/05/01 2026/06/02": "site/all train None, site/all train None",
     "old/2026/05 new/2026/06": "site/old train None, site/new train None",
     "2026-05-01/old 2026-05-02/new": "site/old train None, site/new train None",
@@ -136,6 +148,12 @@ def test_a_folder_of_a_label_split_or_date_does_not_name_the_machine(tmp_path, f
     assert read_clips(tmp_path / "motor" / folder).machines == ("motor",)
 
 
+def test_an_umlaut_stored_in_two_ways_is_one_name(tmp_path):
+    folders = [unicodedata.normalize(form, "Lüfter groß") for form in ("NFC", "NFD")]
+    make(tmp_path / "plant", f"{folders[0]}/alt/a.wav", f"{folders[1]}/neu /b.wav")
+    assert {clip.machine for clip in read_clips(tmp_path / "plant")} == {folders[0]}
+
+
 def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
     make(tmp_path / "pump", *clips_in("old", "new"), "old/c.wav")
     table = read_clips(tmp_path / "pump")
@@ -147,9 +165,13 @@ def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
     asked = read_clips(tmp_path / "hall", machine_level=2, domain_level=3)
     assert "--domain-level 2" in asked.understood
     make(tmp_path / "plant", *clips_in("fan/fast", "motor/fast", "motor/slow"))
-    assert "2 machines" in read_clips(tmp_path / "plant").understood
-    assert "motor: fast (2 clips), slow (2 clips)" in read_clips(tmp_path / "plant").understood
-    assert "--domain-level 1" in read_clips(tmp_path / "plant").understood
+    plant = read_clips(tmp_path / "plant").understood
+    assert "2 machines" in plant
+    assert "motor: fast (2 clips), slow (2 clips)" in plant
+    assert "--domain-level 1" in plant
+    assert "--machine-level 2" in plant
+    make(tmp_path / "splits", *clips_in("fan/train", "motor/train"))
+    assert "Read as 2 machines:\n  fan: 2 clips" in read_clips(tmp_path / "splits").understood
     for root, folders in {"fan": ("source", "target"), "flat": (".",)}.items():
         make(tmp_path / root, *clips_in(*folders))
         assert read_clips(tmp_path / root).understood == ""  # nothing to doubt
@@ -199,22 +221,35 @@ def test_clips_come_in_the_order_of_their_paths(tmp_path):
 @pytest.mark.parametrize(
     ("paths", "left_out"),
     [
-        (["normal/a.wav", "normal/b.wav", "broken/c.wav", "d.wav"], "broken/c.wav, d.wav"),
-        (["old/a.wav", "old/b.wav", "c.wav"], "c.wav"),
-        ([*clips_in("fan/day", "fan/night", "pump/day", "pump/night"), "stray.wav"], "stray.wav"),
-        ([*clips_in("fan/day", "fan/night", "pump/day"), "pump/stray.wav"], "pump/stray.wav"),
+        ([*clips_in("Healthy"), "x/c.wav", "d.wav"], "Healthy/: d.wav, x/c.wav."),
+        ([*clips_in("train/ok", "train/good"), "val/c.wav"], "train/good/, train/ok/: val/c.wav."),
+        ([*clips_in("train", "test"), "val/c.wav"], "train/: val/c.wav."),
+        ([*clips_in("old"), "c.wav"], "the folders of the domains: c.wav."),
+        (
+            [*clips_in("fan/day", "fan/night", "pump/day"), "pump/stray.wav", "stray.wav"],
+            "the folders of the domains: pump/stray.wav, stray.wav.",
+        ),
     ],
 )
 def test_what_lies_beside_the_normal_clips_is_left_out_and_named(tmp_path, paths, left_out):
     table = read_clips(make(tmp_path / "site", *paths))
-    assert set(paths) - {clip.path for clip in table} == set(left_out.split(", "))
-    assert any(f"left out, not inside {each}" in table.oddities[0] for each in ("normal/", "the"))
-    assert left_out in table.oddities[0]
+    assert f"left out, not inside {left_out}" in table.oddities[0]
+    named = left_out.partition(": ")[2].rstrip(".").split(", ")
+    assert set(paths) - {clip.path for clip in table} == set(named)
+
+
+def test_a_few_clips_in_a_subfolder_do_not_make_the_others_strays(tmp_path):
+    table = read_clips(make(tmp_path / "fan", "a.wav", "b.wav", "c.wav", "new/d.wav"))
+    assert [(clip.path, clip.domain) for clip in table][-2:] == [
+        ("c.wav", "all"),
+        ("new/d.wav", "all"),
+    ]
+    assert "1 clip in subfolders of a domain" in table.oddities[0]
 
 
 def test_oddities_name_what_is_wrong(tmp_path):
     make(tmp_path / "pump", "source/a.wav", "source/a.flac")
-    make(tmp_path / "pump", "source/empty.wav", content=b"")
+    (tmp_path / "pump/source/empty.wav").touch()
     assert read_clips(tmp_path / "pump").oddities == (
         "1 clip of zero bytes: source/empty.wav.",
         "pump: no target clip among the training clips.",
