@@ -165,9 +165,7 @@ def test_a_model_is_described_in_words_and_as_json(drill):
     text = said("inspect", path, "--verbose")
     low, high = model.ranges["limits"]["level"]
     for words in (
-        "logmel (no weights), 16,000 Hz, fp32",
-        f"readout {VIEWS}; 984 values",
-        "clips of 0.5 s",
+        "view: mod60 of logmel (weights none), 16,000 Hz, fp32, channel 0",
         "The false-alarm rate 0.2 is estimated from the training recordings only",
         f"level {low:g} to {high:g} dB of full scale",
         model.sha256,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars
 from daco.commands.options import Location, location_option, require_folder
-from daco.commands.records import show_records
 from daco.errors import DacoError, DataError
 from daco.text import quantity
 
@@ -54,9 +53,9 @@ def clips(
     frame = _with_headers(table)
     machines = quantity(len(table.by_machine()), "machine")
     console.write(f"{quantity(table.clips, 'clip')} of {machines} in {table.root}", wrap=False)
-    texts = {name: name for name in _ROW if name != "year" or frame["year"].any()}
+    texts = _ROW if frame["year"].any() else _ROW[1:]
     sections = {"sections": "sec-\ntions"} if frame["section"].nunique() > 1 else {}
-    show_records(console, _rows(frame), texts, sections | _NUMBERS)
+    console.table(_rows(frame), texts, sections | _NUMBERS)
     if is_remote(table.root):
         console.write(f"daco opened {SAMPLE} clips of each row.")
     for line in "\n".join([table.understood, *sessions]).splitlines():

@@ -9,7 +9,6 @@ from daco.commands import options as shared
 from daco.commands.console import Output
 from daco.commands.options import argument, flag, option
 from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
-from daco.commands.records import show_records
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -115,4 +114,4 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
         }
         for each in store.answers(machine, _LISTED)
     ]
-    show_records(console, rows, {key: key for key in rows[0]} if rows else {})
+    console.table(rows, ["when", "about", "answer", "by", "comment"])

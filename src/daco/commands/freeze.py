@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from daco.commands.console import Output, new_table, print_json
+from daco.commands.console import Output, print_json
 from daco.commands.options import AsJson, RunFolder, Truth, argument, option
-from daco.commands.records import show_records
 
 if TYPE_CHECKING:
     from daco.experiments.freeze import Verification
@@ -91,15 +90,15 @@ def _show(console: Output, result: Verification) -> None:
         console.write(f"SHA-256 {document['sha256']}")
         if document[KNOWN]:
             console.print(_KNOWN)
-    table = new_table(["", "", ""], box=None, show_header=False, padding=(0, 2, 0, 0))
-    for check in result.checks:
-        status = Text(check.status, _STYLE[check.status])
-        table.add_row(Text(check.what), status, Text(check.detail))
-    console.print(table, "")
+    checks = [
+        {"check": each.what, "result": Text(each.status, _STYLE[each.status]), "": each.detail}
+        for each in result.checks
+    ]
+    console.table(checks, ["check", "result", ""])
     if result.scores:
         titles = {"pick": "", "configuration": "configuration", "score": "official score"}
         rows = [row | {"difference": row["difference"] or ""} for row in result.scores]
-        show_records(console, rows, titles | {"difference": "frozen pick minus it"})
+        console.table(rows, titles | {"difference": "frozen pick minus it"})
         console.write("In percent, with 95 % intervals over machines (jackknife, Student's t).")
         console.print(f"{too_few_machines(result.scores[0]['score'].n) or ''}\n")
     elif document:

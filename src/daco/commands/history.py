@@ -8,7 +8,6 @@ from typing import Annotated
 from daco.commands.console import Output
 from daco.commands.options import flag, option
 from daco.commands.plant import PlantPath, monitor_packages
-from daco.commands.records import show_records
 from daco.text import quantity
 
 
@@ -47,6 +46,6 @@ def history(
             console.write(f"Deleted {quantity(removal.clips, 'recording')}.")
         rows = [vars(each) for each in store.machines_summary()]
     numbers = {"clips": "recordings", "anomalous": "anomalous", "open_alarms": "open alarms"}
-    show_records(console, rows, {"machine": "machine"}, numbers)
+    console.table(rows, ["machine"], numbers)
     if not rows:
         console.write("No recording has been judged yet.")

@@ -10,7 +10,6 @@ import typer
 from daco.commands.console import Output
 from daco.commands.options import flag
 from daco.commands.plant import PlantPath, monitor_packages
-from daco.commands.records import show_records
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -69,8 +68,7 @@ def _show_outbox(console: Output, config: PlantConfig, resend: bool) -> None:
             {"receiver": label, "waiting": waiting.get(name, 0), "refused": refused.get(name, 0)}
             for name, label in labels.items()
         ]
-        numbers = {"waiting": "waiting", "refused": "refused"}
-        show_records(console, rows, {"receiver": "receiver"}, numbers)
+        console.table(rows, ["receiver"], ["waiting", "refused"])
         messages = store.outbox.refused(10_000)
         for message in messages[:_SHOWN]:
             when = f"{message.created_at.astimezone():%Y-%m-%d %H:%M}"

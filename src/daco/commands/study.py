@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, progress_bars
+from daco.commands.console import Output, estimate_text, interruptible, progress_bars
 from daco.commands.options import Location, location_option, option
-from daco.commands.records import estimate_text, show_records
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def show_study(console: Output, result: StudyResult) -> None:
         rules[each] = [estimate_text(*values) for values in ends]
     rules["picks"] = rules["configuration"].replace("", "(mean of all)")
     texts, scores = {"rule": "rule", "picks": "picks"}, {each: f"{each} score" for each in known}
-    show_records(console, rules.to_dict("records"), texts, scores)
+    console.table(rules.to_dict("records"), texts, scores)
     if known:
         sizes = {each: int(rules[machines[each]].max()) for each in known}
         listed = " and ".join(f"{n} {each}" for each, n in sizes.items())
