@@ -188,11 +188,8 @@ def test_a_finished_table_is_left_as_it_is(recordings, finished):
     message, written = again(recordings, finished)
     assert "is finished: 6 clips" in message
     assert not written
-    # Another number of threads changes no vector; another time may, so contents are compared.
-    os.utime(next(recordings.rglob("*.wav")))
-    message, _ = again(recordings, finished, "--workers", 1, "--batch-size", 2)
-    assert "size or time" in message
-    message, written = again(recordings, finished, "--verify")
+    # Another number of threads changes no vector.
+    message, written = again(recordings, finished, "--workers", 1, "--batch-size", 2)
     assert "is finished" in message
     assert not written
 
@@ -202,11 +199,10 @@ def test_a_finished_table_is_left_as_it_is(recordings, finished):
     [
         (None, ("--readout", "mean"), r"""readouts ["mod"] (now ["mean"])"""),
         (None, ("--channel", "mix"), "channel 0 (now mix)"),
-        (None, ("--domain-level", "0"), "the domain of clips"),
-        ("new", (), "1 new clip (normal/source/new.wav)"),
-        ("gone", (), "1 missing clip (normal/source/source0.wav)"),
-        ("content", (), "size or time of recordings"),
-        ("content", ("--verify",), "the content of recordings (normal/source/source0.wav)"),
+        (None, ("--domain-level", "0"), "other recordings"),
+        ("new", (), "other recordings"),
+        ("gone", (), "other recordings"),
+        ("content", (), "other recordings"),
     ],
 )
 def test_what_changed_is_said_and_replaced_by_force_only(

@@ -138,15 +138,11 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
     net, out = FakeNet(), parse_location(place.uri("e.parquet"))
     embed_clips(clips, net, out)
     origin = origin_of(net, ["level"], 0)
-    monkeypatch.setattr("daco.embedding.output.sha256_of_file", None)
+    monkeypatch.setattr("daco.files.hashing.hashlib.file_digest", None)
     assert changes_since(clips, out, origin, skip=False) == ([], 0)
-    monkeypatch.undo()
-    assert changes_since(clips, out, origin, skip=False, verify=True) == ([], 0)
     place.put("clips/0005.wav", b"RIFF")
     (change,), _ = changes_since(clips, out, origin, skip=False)
-    assert change.startswith("the size or time of recordings")
-    (change,), _ = changes_since(clips, out, origin, skip=False, verify=True)
-    assert change == "the content of recordings (0005.wav)"
+    assert change.startswith("other recordings")
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
