@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -115,49 +112,6 @@ def test_a_machine_that_cannot_be_fitted_is_named_and_the_others_are_kept(tmp_pa
     assert [line[:11] for line in named] == [f"machine {index:02}:" for index in sorted(poor)]
     assert tail == "The models of the others were written."
     assert len(bytes_of(tmp_path / "models")) == machines - len(poor)
-
-
-def test_one_machine_alone_says_what_is_wrong_with_it(tmp_path):
-    table = fleet(tmp_path / "e.parquet", 1, poor={0})
-    message = str(refused("fit", table, "--out", tmp_path / "m.daco"))
-    assert message.startswith("machine 00: ")
-    assert "could not be fitted" not in message
-
-
-def test_models_are_written_while_others_are_being_fitted(tmp_path, monkeypatch):
-    def full_from_the_third_on(path, content):
-        if path.name == "machine-02.daco":
-            raise DataError("full")
-        path.write_bytes(b"")
-
-    monkeypatch.setattr("daco.files.atomic.replace_file", full_from_the_third_on)
-    table = fleet(tmp_path / "e.parquet", 5)
-    assert str(refused("fit", table, "--out", tmp_path / "models")) == "full"
-    assert len(bytes_of(tmp_path / "models")) == 2
-
-
-def test_a_full_disk_is_said_in_one_line(tmp_path):
-    """On a real file system of 4 kB, models of about as much."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = f"mount -t tmpfs -o size=4k tmpfs {folder}"
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode
-    ):
-        pytest.skip("a file system cannot be mounted here")
-    table = fleet(tmp_path / "e.parquet", 2)
-    command = f"{sys.executable} -m daco.cli fit {table} --out {folder}/models"
-    result = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f"{mount} && {command}"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "500"},
-    )
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {folder}/models/machine-0")
-    assert line.endswith("(No space left on device). Free some space and run it again.")
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):
