@@ -28,18 +28,11 @@ _UNCERTAIN = 0.03  # of injected faults: fewer than before by chance
 def calibrate(
     model: shared.ModelPath,
     normals: Annotated[
-        Location,
-        location_argument(
-            "Use these new normal recordings (a file, folder or manifest) or embeddings. The model "
-            "must not have them already."
-        ),
+        Location, location_argument("Use these new normal recordings, or their embeddings.")
     ],
     domain: Annotated[
         str | None,
-        option(
-            "Assign all to this operating condition. The default is that of their folder, or the "
-            "best fit."
-        ),
+        option("Assign all to this operating condition, not to that of the folder or best fit."),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,

@@ -15,24 +15,13 @@ if TYPE_CHECKING:
 
 
 def calibrate_scores(
-    system: Annotated[
-        Path,
-        argument("Read the scores: a table (.csv, .parquet) or a folder of challenge files."),
-    ],
-    embeddings: Annotated[
-        Path | None,
-        option("Find the domains of test clips with this embedding table of all clips."),
-    ] = None,
+    system: Annotated[Path, argument("Read this table of scores, or folder of challenge files.")],
+    embeddings: Annotated[Path | None, option("Find domains with these embeddings.")] = None,
     strength: Annotated[
-        float, option("Give all domains together the weight of this many clips of one.", min=0)
+        float, option("Weight all domains together as this many clips.", min=0)
     ] = 0,
-    out: Annotated[
-        Path | None,
-        option("Write a table (.csv, .parquet), or a folder of challenge files."),
-    ] = None,
-    false_alarm_rate: Annotated[
-        float, option("Decide at this false-alarm rate.")
-    ] = shared.FALSE_ALARM_RATE,
+    out: Annotated[Path | None, option("Write a table, or a folder of challenge files.")] = None,
+    false_alarm_rate: Annotated[float, option("Decide at this rate.")] = shared.FALSE_ALARM_RATE,
 ) -> None:
     """Make the scores of any system comparable between domains.
 

@@ -31,10 +31,7 @@ def clips(
     source: shared.Clips,
     truth: shared.Truth = None,
     year: shared.Year = None,
-    manifest: Annotated[
-        Location | None,
-        location_option("Write a manifest of the clips to this .csv or .parquet file."),
-    ] = None,
+    manifest: Annotated[Location | None, location_option("Write a manifest to this file.")] = None,
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,

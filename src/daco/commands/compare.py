@@ -17,9 +17,7 @@ RUNS_ABREAST = 3
 
 
 def compare(
-    runs: Annotated[
-        list[Path], argument("Compare these folders of finished studies.", metavar="RUNS...")
-    ],
+    runs: Annotated[list[Path], argument("Compare these finished studies.", metavar="RUNS...")],
     system: Annotated[
         list[str] | None,
         option("Compare the scores of another system, as NAME=TABLE.", metavar="NAME=TABLE"),

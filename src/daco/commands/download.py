@@ -32,11 +32,11 @@ def download(
         argument("Fetch weights of networks (weights) or a DCASE data set (dataset)."),
     ],
     target: Annotated[
-        str, argument("Name the network, or all networks (all), or the folder for the data set.")
+        str, argument("Name a network, all networks (all), or a folder for the data.")
     ],
     year: Annotated[int | None, option("Fetch the data set of this DCASE year.")] = None,
     machine: Annotated[
-        list[str] | None, option("Fetch only this machine of a data set. Repeat it for more.")
+        list[str] | None, option("Fetch only this machine. Repeat it for more.")
     ] = None,
     split: Annotated[
         list[Split] | None,

@@ -29,15 +29,10 @@ _MEANING = (
 
 
 def evaluate(
-    scores: Annotated[
-        Path,
-        argument("Read the score files of this folder, or of several systems in its subfolders."),
-    ],
+    scores: Annotated[Path, argument("Read this folder of score files, or of systems.")],
     truth: Truth = None,
     year: Year = None,
-    partial: Annotated[
-        bool, flag("--partial", "Evaluate the machines that have scores and ignore the others.")
-    ] = False,
+    partial: Annotated[bool, flag("--partial", "Ignore machines without scores.")] = False,
     out: Annotated[Path | None, option("Write all metrics to this CSV file.")] = None,
     as_json: AsJson = False,
 ) -> None:

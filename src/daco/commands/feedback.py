@@ -27,18 +27,13 @@ def feedback(
     ] = None,
     machine: Annotated[str | None, option("Name the machine, if the plant has several.")] = None,
     clip: Annotated[int | None, option("Answer for the recording with this number.", min=1)] = None,
-    alarm: Annotated[
-        int | None, option("Answer for the alarm with this number and its recordings.", min=1)
-    ] = None,
+    alarm: Annotated[int | None, option("Answer for the alarm with this number.", min=1)] = None,
     by: Annotated[str | None, option("Give your name. The default is the user name.")] = None,
     comment: Annotated[str, option("Describe what you found and did.")] = "",
     commission: Annotated[
-        int | None,
-        option("Declare the machine healthy for this number of recordings from now on.", min=10),
+        int | None, option("Declare this many recordings from now on healthy.", min=10)
     ] = None,
-    reset: Annotated[
-        bool, flag("--reset", "Forget everything learned, so that the model alone decides again.")
-    ] = False,
+    reset: Annotated[bool, flag("--reset", "Forget everything learned.")] = False,
     db: shared.Database = None,
 ) -> None:
     """Answer whether a recording or an alarm was a fault, and show the realised rates.

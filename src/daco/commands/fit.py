@@ -35,41 +35,25 @@ _OF_RECORDINGS = ("backbone", "weights", "channel", "device", "machine_level", "
 def fit(
     context: typer.Context,
     clips: Annotated[
-        Location,
-        location_argument(
-            "Use these normal recordings (a folder, DCASE data set or manifest) or embeddings."
-        ),
+        Location, location_argument("Use these normal recordings, or their embeddings.")
     ],
-    out: Annotated[
-        str, option("Write this model file, or models into this folder (its name ends with /).")
-    ],
+    out: Annotated[str, option("Write this model file, or models into this folder (NAME/).")],
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
-    config: Annotated[
-        str,
-        option("Score with the blend of all views, a choice without labels (choose), or a name."),
-    ] = "blend",
+    config: Annotated[str, option("Score with this configuration, or choose (choose).")] = "blend",
     false_alarm_rate: Annotated[
-        float, option("Allow this share of the healthy recordings to be called anomalous.")
+        float, option("Call this share of healthy recordings anomalous.")
     ] = shared.FALSE_ALARM_RATE,
     siblings: Annotated[
-        str,
-        option(
-            "Set how many similar normals are hidden from a normal that is scored as if it were "
-            "new: auto or a number."
-        ),
+        str, option("Hide this many similar normals from a normal that is scored as new, or auto.")
     ] = "auto",
-    max_normals: Annotated[
-        int | None, option("Keep at most this many normals, chosen so that they represent all.")
-    ] = None,
+    max_normals: Annotated[int | None, option("Keep at most this many normals.")] = None,
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
     keep_embeddings: Annotated[
         Location | None,
-        location_option(
-            "Keep the embeddings in this Parquet file, so that a stopped fit can continue."
-        ),
+        location_option("Keep the embeddings in this Parquet file, to continue a stopped fit."),
     ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",

@@ -25,9 +25,7 @@ _KNOWN = "[bold red]Evaluation labels were known when this was frozen.[/bold red
 def freeze(
     run: RunFolder,
     out: Annotated[Path, option("Write this JSON file.")],
-    config: Annotated[
-        str | None, option("Freeze this configuration instead of the chosen one, such as blend.")
-    ] = None,
+    config: Annotated[str | None, option("Freeze this configuration, not the chosen one.")] = None,
 ) -> None:
     """Freeze the choice of a study, with its rule, its numbers and the SHA-256 of its tables.
 
@@ -56,9 +54,7 @@ def freeze(
 
 def verify(
     prereg: Annotated[Path, argument("Check this file of daco freeze.")],
-    run: Annotated[
-        Path | None, option("Check this later run, or the frozen run if it was moved.")
-    ] = None,
+    run: Annotated[Path | None, option("Check this later run, or the moved one.")] = None,
     truth: Truth = None,
     as_json: AsJson = False,
 ) -> None:

@@ -13,15 +13,9 @@ from daco.text import quantity
 
 def history(
     plant: PlantPath = Path("."),
-    backup: Annotated[
-        Path | None, option("Write a copy of the database to this file, also while it is in use.")
-    ] = None,
-    restore: Annotated[
-        Path | None, option("Replace the database by this copy. Stop the monitor before.")
-    ] = None,
-    prune: Annotated[
-        bool, flag("--prune", "Delete recordings older than daco.toml keeps them, even most.")
-    ] = False,
+    backup: Annotated[Path | None, option("Copy the database to this file.")] = None,
+    restore: Annotated[Path | None, option("Restore this copy. Stop the monitor before.")] = None,
+    prune: Annotated[bool, flag("--prune", "Delete what daco.toml keeps no longer.")] = False,
 ) -> None:
     """Show how many recordings a plant has judged, and save, restore or shorten its history.
 

@@ -23,12 +23,8 @@ def inspect(
     model: ModelPath,
     as_json: AsJson = False,
     verbose: Verbose = False,
-    normals: Annotated[
-        bool, flag("--normals", "List the 20 most suspicious normals, or with --json all.")
-    ] = False,
-    picture: Annotated[
-        Path | None, option("Draw the normals' scores and the limits to this .svg or .png file.")
-    ] = None,
+    normals: Annotated[bool, flag("--normals", "List suspicious normals.")] = False,
+    picture: Annotated[Path | None, option("Draw scores and limits to this .svg or .png.")] = None,
 ) -> None:
     """Show what a model was made of, how often it raises false alarms, and its history."""
     from daco.detector.gate import list_normals

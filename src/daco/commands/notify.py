@@ -23,9 +23,7 @@ _SHOWN = 20
 def notify(
     plant: PlantPath = Path("."),
     test: Annotated[bool, flag("--test", "Send a test message to every receiver.")] = False,
-    resend: Annotated[
-        bool, flag("--resend", "Send messages again that a receiver has refused.")
-    ] = False,
+    resend: Annotated[bool, flag("--resend", "Send refused messages again.")] = False,
 ) -> None:
     """Show who gets messages and what waits for them, or send a test message.
 

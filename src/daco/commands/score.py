@@ -37,18 +37,13 @@ STDIN = "-"
 
 def score(
     model: shared.ModelPath,
-    recordings: Annotated[
-        list[str],
-        argument("Score these files, folders or embeddings, or one recording on stdin (-)."),
-    ],
+    recordings: Annotated[list[str], argument("Score files, folders, embeddings or stdin (-).")],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
-    explain: Annotated[
-        bool, flag("--explain", "Print what sounds different in recordings that are not normal.")
-    ] = False,
+    explain: Annotated[bool, flag("--explain", "Print what sounds different.")] = False,
     healthy: Annotated[
         Location | None,
-        location_option("Read healthy recordings for --explain here, not those of the model."),
+        location_option("Explain with these healthy recordings, not those of the model."),
     ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,
@@ -56,14 +51,12 @@ def score(
     rate: shared.Rate = None,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
-    exit_code: Annotated[
-        bool, flag("--exit-code", "Exit with 3 if a recording is anomalous.")
-    ] = False,
+    exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if one is anomalous.")] = False,
     verbose: shared.Verbose = False,
 ) -> None:
     """Score recordings, and show the most similar healthy recording of each.
 
-    A recording is anomalous if its oddness is 1 or more. The table also shows how many healthy
+    A recording is anomalous if its oddness is 1 or more. daco also shows how many healthy
     recordings sound as odd. daco lists files that it cannot read and scores the others.
 
     Exit codes: 0 all were scored, 3 one is anomalous (with --exit-code), 4 some could not be

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def select(
     table: Annotated[Location, location_argument("Use the training clips of this table.")],
     grid: shared.Grid = "9",
-    readout: Annotated[
-        str | None, option("Use this readout of the table. The default is the first.")
-    ] = None,
+    readout: Annotated[str | None, option("Use this readout, not the first.")] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
     as_json: shared.AsJson = False,

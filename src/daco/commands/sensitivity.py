@@ -19,9 +19,7 @@ _COLUMNS = 8  # levels that fit beside the names in 80 columns
 
 def sensitivity(
     model: shared.ModelPath,
-    normals: Annotated[
-        Location, location_argument("Use these normal recordings of the model's machine.")
-    ],
+    normals: Annotated[Location, location_argument("Use these normals of the machine.")],
     out: Annotated[Path | None, option("Write all rates to this CSV file.")] = None,
     picture: Annotated[Path | None, option("Draw the rates to this .png or .svg file.")] = None,
     level: shared.Levels = None,

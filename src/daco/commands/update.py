@@ -28,23 +28,16 @@ if TYPE_CHECKING:
 def update(
     model: shared.ModelPath,
     normals: Annotated[
-        Location | None,
-        location_argument(
-            "Add these normal recordings (a file, folder or manifest) or embeddings."
-        ),
+        Location | None, location_argument("Add these recordings, or embeddings.")
     ] = None,
     domain: Annotated[
-        str | None, option("Add them to this operating condition, which may be new.")
+        str | None, option("Add them to this operating condition, known or new.")
     ] = None,
-    remove: Annotated[
-        list[str] | None, options("Remove the normal with this name. Repeat it for more.")
-    ] = None,
+    remove: Annotated[list[str] | None, options("Remove this normal. Repeat it for more.")] = None,
     undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
-    and_calibrate: Annotated[
-        bool, flag("--and-calibrate", "Set the alarm limit from the new clips, too.")
-    ] = False,
+    and_calibrate: Annotated[bool, flag("--and-calibrate", "Set the alarm limit, too.")] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     domain_level: shared.DomainLevel = None,
