@@ -226,14 +226,12 @@ def _show(
     verbose: bool,
 ) -> None:
     """Print every verdict, how many recordings are anomalous, and which were not scored."""
-    from daco.monitoring.findings import NOTHING
-
     for verdict in verdicts:
         line = headline(verdict.state, verdict.oddness, verdict.name)
         console.print(line, soft_wrap=True)
         lines = [*verdict_lines(verdict, verbose)]
-        if find is not None and (findings := find(verdict)) is not None:
-            lines += [Text(each.text) for each in findings] or [Text(NOTHING)]
+        if find is not None:
+            lines += _sentences(find(verdict))
         for line in lines:
             console.print(Padding(line, (0, 0, 0, INDENT)))
     if verdicts:
@@ -251,3 +249,11 @@ def _show(
         console.write(f"{quantity(failures, 'recording')} could not be scored:")
     for name, reason in failures:
         console.write(f"  {name}: {reason}", wrap=False)
+
+
+def _sentences(findings: list[Finding] | None) -> list[Text]:
+    from daco.monitoring.findings import NOTHING
+
+    if findings is None:
+        return []
+    return [Text(each.text) for each in findings] or [Text(NOTHING)]
