@@ -17,7 +17,6 @@ from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, NotEnoughClipsError
 from daco.experiments.select import select_label_free
-from daco.method.coreset import choose_normals
 
 MACHINES = 24
 
@@ -64,24 +63,6 @@ def test_models_of_several_processes_have_the_bytes_of_one_and_are_of_their_mach
     np.testing.assert_array_equal(found.reference_scores, expected.reference_scores)
     np.testing.assert_array_equal(found.embeddings, expected.embeddings)
     assert found.provenance["created"] == "2023-11-14T22:13:20Z"
-
-
-@pytest.mark.usefixtures("time_stands_still")
-def test_a_machine_with_many_normals_is_thinned_and_its_model_records_it(tmp_path):
-    table = fleet(tmp_path / "e.parquet", 3)
-    run("fit", table, "--out", tmp_path / "models", "--max-normals", 24)
-    path = tmp_path / "models" / "machine-01.daco"
-    model = MachineModel.load(path)
-    assert model.domain_sizes == {"new": 8, "old": 16}  # the small domain is not thinned
-    assert model.provenance["thinned_from"] == 48
-    normals = EmbeddingTable.read(table)
-    rows = np.flatnonzero(normals.columns["machine"] == "machine 01")
-    chosen = choose_normals(normals.matrix()[rows], normals.columns["domain"][rows], 24)
-    np.testing.assert_array_equal(model.embeddings, normals.matrix()[rows][chosen])
-    assert "to 24 of 48 recordings" in run("inspect", path).stdout
-    assert json.loads(run("inspect", path, "--json").stdout)["thinned_from"] == 48
-    message = refused("fit", table, "--out", tmp_path / "few", "--max-normals", 1)
-    assert "--max-normals must be a whole number of at least 2" in str(message)
 
 
 def test_many_machines_take_a_line_each(tmp_path):

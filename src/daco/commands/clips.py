@@ -58,8 +58,8 @@ def clips(
     for line in "\n".join([table.understood, *sessions]).splitlines():
         console.write(line)
     oddities = [*table.oddities, *_oddities(frame)]
-    ending = "y" if len(oddities) == 1 else "ies"
-    console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing looks odd.")
+    found = f"{quantity(oddities, 'oddity', 'oddities')}:"
+    console.write(found if oddities else "Nothing looks odd.")
     for oddity in oddities:
         console.write(f"- {oddity}")
     if manifest is not None:

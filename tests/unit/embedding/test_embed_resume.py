@@ -9,7 +9,6 @@ import sys
 
 import pytest
 from object_store import ObjectStore, environment, object_server, unreachable
-from shared_data import shared
 from small_clips import RATE, FakeNet, make_clips, write_clip
 
 from daco.backbones import load
@@ -154,22 +153,6 @@ def test_a_missing_recording_and_a_bad_one_are_skipped_and_listed(clips, place):
     report = embed_clips(clips, FakeNet(), place.uri("e.parquet"), on_error="skip")
     assert [path for path, _ in report.skipped] == ["0001.wav", "0002.wav"]
     assert "clips" not in "".join(reason for _, reason in report.skipped)
-
-
-def test_real_recordings_in_a_store_give_the_bytes_of_a_local_run(server, tmp_path):
-    store, machine, here = ObjectStore(*server), shared("real", "audio", "bearing"), tmp_path / "b"
-    for split in ("train", "test"):
-        (here / split).mkdir(parents=True)
-        for path in sorted((machine / split).glob("*.flac"))[:6]:
-            shutil.copy(path, here / split)
-    net, out = load("logmel"), tmp_path / "e.parquet"
-    embed_clips(read_clips(here), net, out)
-    embed_clips(read_clips(store.put_tree(here, "b")), net, store.uri("e.parquet"))
-    there = EmbeddingTable.read(store.uri("e.parquet"))
-    assert (there.matrix() == EmbeddingTable.read(out).matrix()).all()
-    assert there.column("audio_sha256").tolist() == (
-        EmbeddingTable.read(out).column("audio_sha256").tolist()
-    )
 
 
 def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
