@@ -13,39 +13,22 @@ from daco.errors import DacoError, DacoWarning
 from daco.version import __version__
 
 if TYPE_CHECKING:
-    from daco import backbones
-    from daco.data.table import EmbeddingTable
-    from daco.detector.calibrator import DomainCalibrator
-    from daco.detector.displays import CalibrationDisplay, CriterionDisplay, ScoreDisplay
-    from daco.detector.estimator import DACo, load
-    from daco.detector.search import LabelFreeSearch
-    from daco.evaluation.metrics import machine_metrics, official_score
-    from daco.experiments.result import StudyResult
-    from daco.experiments.study import study
-    from daco.method.bank import NormalBank
-    from daco.method.config import ScoreConfig, paper_grid
-
-__all__ = [
-    "CalibrationDisplay",
-    "CriterionDisplay",
-    "DACo",
-    "DacoError",
-    "DacoWarning",
-    "DomainCalibrator",
-    "EmbeddingTable",
-    "LabelFreeSearch",
-    "NormalBank",
-    "ScoreConfig",
-    "ScoreDisplay",
-    "StudyResult",
-    "__version__",
-    "backbones",
-    "load",
-    "machine_metrics",
-    "official_score",
-    "paper_grid",
-    "study",
-]
+    from daco import backbones as backbones
+    from daco.data.table import EmbeddingTable as EmbeddingTable
+    from daco.detector.calibrator import DomainCalibrator as DomainCalibrator
+    from daco.detector.displays import CalibrationDisplay as CalibrationDisplay
+    from daco.detector.displays import CriterionDisplay as CriterionDisplay
+    from daco.detector.displays import ScoreDisplay as ScoreDisplay
+    from daco.detector.estimator import DACo as DACo
+    from daco.detector.estimator import load as load
+    from daco.detector.search import LabelFreeSearch as LabelFreeSearch
+    from daco.evaluation.metrics import machine_metrics as machine_metrics
+    from daco.evaluation.metrics import official_score as official_score
+    from daco.experiments.result import StudyResult as StudyResult
+    from daco.experiments.study import study as study
+    from daco.method.bank import NormalBank as NormalBank
+    from daco.method.config import ScoreConfig as ScoreConfig
+    from daco.method.config import paper_grid as paper_grid
 
 _MODULES = {
     "CalibrationDisplay": "daco.detector.displays",
@@ -64,6 +47,7 @@ _MODULES = {
     "paper_grid": "daco.method.config",
     "study": "daco.experiments.study",
 }
+__all__ = ["DacoError", "DacoWarning", "__version__", "backbones", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,9 +34,6 @@ def main() -> None:
         if not interrupts:
             raise
         sys.stderr.write("Interrupted.\n")
-        # Python ends by the signal, whatever the exit code, where the interrupt passed through an
-        # exec of text, as dataclasses use while they are imported. Another exec forgets that.
-        exec("")
         sys.exit(130)
     from rich.markup import escape
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 import soundfile
@@ -79,17 +78,3 @@ def test_new_normals_and_tables_go_the_same_way(press, tmp_path):
     assert max(json.loads(line)["nearest_distance"] for line in lines) < 1e-5
     message = str(refused("score", model, tables["near"]))
     assert "made with channel 0, those of the model with 'residual-c0.5'" in message
-
-
-def test_mistakes_are_said_before_any_work(press, tmp_path):
-    out = tmp_path / "e.parquet"
-    error = refused("embed", press / "press", "--out", out, "--channel", "lqs")
-    assert "Did you mean 'lsq'?" in str(error)
-    folder = tmp_path / "mono"
-    folder.mkdir()
-    soundfile.write(folder / "a.wav", both(1)[0], 16000)
-    error = refused("embed", folder, "--out", out, "--channel", "lsq")
-    assert "a.wav: there is no far microphone for 'lsq'" in str(error)
-    shutil.copy(press / "press" / "day" / "00.wav", folder / "b.wav")
-    result = run("embed", folder, "--out", out, "--channel", "lsq", "--on-error", "skip", code=4)
-    assert "a.wav: there is no far microphone" in result.stdout

@@ -48,18 +48,6 @@ def test_runs_in_folders_of_one_name_are_told_apart_by_their_paths(folders, tmp_
     assert document_of(folders["eat"], again)["runs"] == [str(folders["eat"]), str(again)]
 
 
-def test_another_system_is_compared_on_the_clips_of_a_run(folders, tmp_path):
-    clips = random_study(eval=5).test_clips.query("set == 'eval'")
-    table = clips.rename(columns={"clip": "path", "blend": "score"})
-    columns = ["path", "machine", "section", "split", "score"]
-    table[columns].to_csv(tmp_path / "theirs.csv", index=False)
-    # a run is a system, too: the configuration that it chose
-    for rule, system in (("blend", tmp_path / "theirs.csv"), ("guarded", folders["beats"])):
-        rows = document_of(folders["beats"], "--system", f"other={system}")["rules"]
-        scores = {row["rule"]: row["eval_score"] for row in rows}
-        assert scores["system"] == pytest.approx(scores[rule])
-
-
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [

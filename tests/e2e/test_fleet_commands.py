@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.errors import DataError, NotEnoughClipsError
 from daco.experiments.select import select_label_free
-from daco.method.coreset import choose_normals
 
 MACHINES = 24
 
@@ -69,24 +65,6 @@ def test_models_of_several_processes_have_the_bytes_of_one_and_are_of_their_mach
     assert found.provenance["created"] == "2023-11-14T22:13:20Z"
 
 
-@pytest.mark.usefixtures("time_stands_still")
-def test_a_machine_with_many_normals_is_thinned_and_its_model_records_it(tmp_path):
-    table = fleet(tmp_path / "e.parquet", 3)
-    run("fit", table, "--out", tmp_path / "models", "--max-normals", 24)
-    path = tmp_path / "models" / "machine-01.daco"
-    model = MachineModel.load(path)
-    assert model.domain_sizes == {"new": 8, "old": 16}  # the small domain is not thinned
-    assert model.provenance["thinned_from"] == 48
-    normals = EmbeddingTable.read(table)
-    rows = np.flatnonzero(normals.columns["machine"] == "machine 01")
-    chosen = choose_normals(normals.matrix()[rows], normals.columns["domain"][rows], 24)
-    np.testing.assert_array_equal(model.embeddings, normals.matrix()[rows][chosen])
-    assert "to 24 of 48 recordings" in run("inspect", path).stdout
-    assert json.loads(run("inspect", path, "--json").stdout)["thinned_from"] == 48
-    message = refused("fit", table, "--out", tmp_path / "few", "--max-normals", 1)
-    assert "--max-normals must be a whole number of at least 2" in str(message)
-
-
 def test_many_machines_take_a_line_each(tmp_path):
     text = run(
         *("fit", fleet(tmp_path / "e.parquet"), "--out", tmp_path / "models"),
@@ -115,49 +93,6 @@ def test_a_machine_that_cannot_be_fitted_is_named_and_the_others_are_kept(tmp_pa
     assert [line[:11] for line in named] == [f"machine {index:02}:" for index in sorted(poor)]
     assert tail == "The models of the others were written."
     assert len(bytes_of(tmp_path / "models")) == machines - len(poor)
-
-
-def test_one_machine_alone_says_what_is_wrong_with_it(tmp_path):
-    table = fleet(tmp_path / "e.parquet", 1, poor={0})
-    message = str(refused("fit", table, "--out", tmp_path / "m.daco"))
-    assert message.startswith("machine 00: ")
-    assert "could not be fitted" not in message
-
-
-def test_models_are_written_while_others_are_being_fitted(tmp_path, monkeypatch):
-    def full_from_the_third_on(path, content):
-        if path.name == "machine-02.daco":
-            raise DataError("full")
-        path.write_bytes(b"")
-
-    monkeypatch.setattr("daco.files.atomic.replace_file", full_from_the_third_on)
-    table = fleet(tmp_path / "e.parquet", 5)
-    assert str(refused("fit", table, "--out", tmp_path / "models")) == "full"
-    assert len(bytes_of(tmp_path / "models")) == 2
-
-
-def test_a_full_disk_is_said_in_one_line(tmp_path):
-    """On a real file system of 4 kB, models of about as much."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = f"mount -t tmpfs -o size=4k tmpfs {folder}"
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run(["unshare", "-rm", "sh", "-c", mount], capture_output=True).returncode
-    ):
-        pytest.skip("a file system cannot be mounted here")
-    table = fleet(tmp_path / "e.parquet", 2)
-    command = f"{sys.executable} -m daco.cli fit {table} --out {folder}/models"
-    result = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f"{mount} && {command}"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "500"},
-    )
-    assert result.returncode == 2
-    (line,) = result.stderr.splitlines()
-    assert line.startswith(f"error: {folder}/models/machine-0")
-    assert line.endswith("(No space left on device). Free some space and run it again.")
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path):

@@ -148,16 +148,6 @@ def test_stdin_is_one_recording(drill):
     assert verdict["nearest"].endswith("night03.wav")
 
 
-def test_another_rate_needs_no_refit(drill):
-    root, model = drill
-    found = [verdicts(model, root / "day", "--rate", rate)[0] for rate in ("0.5", "0.2", "0.01")]
-    thresholds = [each["threshold"] for each in found]
-    assert thresholds == sorted(thresholds)
-    assert len({each["score"] for each in found}) == 1
-    result = run("score", model, root / "day" / "day00.wav", "--rate", "0.01")
-    assert "A false-alarm rate of 0.01 is below" in " ".join(result.stderr.split())
-
-
 def test_long_recordings_by_windows(drill, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, model = drill

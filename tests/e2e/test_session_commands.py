@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from command_line import refused, run
+from command_line import run
 from drill import hum
 
 from daco.data.table import EmbeddingTable
@@ -75,14 +75,6 @@ def test_every_source_says_the_same_sessions(motor, tmp_path):
             assert session == expected["/".join(name.split("/")[-2:])]
 
 
-def test_a_thinned_model_keeps_the_sessions_of_what_is_left(motor, tmp_path):
-    options = ("--session-by", "gap:30min", "--max-normals", 12)
-    model, _ = fitted(motor, tmp_path / "motor.daco", *options)
-    assert len(model) == len(model.sessions) == 12
-    for name, session in zip(model.clip_names, model.sessions, strict=True):
-        assert session.replace("-", "")[:8] in name
-
-
 def test_an_update_brings_its_sessions(motor, tmp_path):
     fitted(motor, tmp_path / "motor.daco", "--session-by", "gap:30min")
     for clip in range(4):
@@ -101,10 +93,3 @@ def test_an_update_brings_its_sessions(motor, tmp_path):
     fitted(motor, plain)
     run("update", plain, *update[2:])
     assert MachineModel.load(plain).sessions == ()
-
-
-def test_a_rule_that_finds_nothing_is_refused_before_anything_is_written(motor, tmp_path):
-    out = tmp_path / "motor.daco"
-    for rule in ("gap:30d", "folder:2", "30min"):
-        assert rule in str(refused("fit", motor, "--out", out, "--session-by", rule))
-        assert not out.exists()

@@ -72,16 +72,6 @@ def test_a_choice_that_the_label_free_veto_excludes_is_warned_of(tmp_path):
     assert "warning: ldn-diff-K16 is excluded by the label-free veto" in paper
 
 
-def test_a_finished_run_is_a_system_of_another_study(finished, tables, tmp_path):
-    """Its chosen configuration has scores of the normals, so that it can be calibrated."""
-    out, _ = finished
-    options = (*QUICK, "--system", f"mine={out}")
-    assert "among 16 configurations" in said(*arguments(tables, tmp_path / "run", *options))
-    scores = StudyResult.read(tmp_path / "run").grid().set_index("configuration")["eval_score"]
-    chosen = StudyResult.read(out).run["choice"]["config"]
-    assert scores["ext-mine"] == pytest.approx(scores[chosen], abs=1e-9)
-
-
 def test_a_killed_study_goes_on(tmp_path):
     """kill -9 in the middle; the same command finishes, and only the machine under way is lost."""
     small_table(*(f"m{i}" for i in range(5))).write(tmp_path / "dev.parquet")

@@ -16,10 +16,11 @@ CLIPPED_SHARE = 1e-3  # of samples in runs at the largest value; a single peak i
 _RUN = 3  # samples in a row at the same extreme: a converter that clips makes them, sound does not
 _LOUD = 0.1  # below it few bits are in use, and equal samples mean nothing
 _OTHER_LENGTH = 2.0  # reported are recordings this many times longer or shorter than the normals
+_MICROPHONES = ("", "far microphone, ")  # with a bad one, the subtraction is wrong
 
 
 class Quality(TypedDict):
-    """What a recording was before it was embedded; ``reasons`` as of `sound_reasons`."""
+    """What a recording was before it was embedded; ``reasons`` name its problems."""
 
     sample_rate: int
     channels: int
@@ -27,12 +28,7 @@ class Quality(TypedDict):
     reasons: list[str]
 
 
-def loudness(wave: Float32s) -> tuple[float, float]:
-    """Largest absolute sample, and root mean square around the mean; full scale is 1."""
-    return max(float(wave.max()), -float(wave.min())), float(wave.std(dtype=np.float64))
-
-
-def clipped_share(wave: Float32s) -> float:
+def _clipped_share(wave: Float32s) -> float:
     """Share of samples in runs of three and more at the same extreme."""
     clipped = 0
     for extreme in (wave.max(), wave.min()):
@@ -43,18 +39,14 @@ def clipped_share(wave: Float32s) -> float:
     return clipped / len(wave)
 
 
-def sound_reasons(wave: Float32s, peak: float, rms: float, microphone: str = "") -> Iterator[str]:
-    """``silent`` or ``clipped``, with the microphone and the figures of `loudness`."""
+def _sound_reasons(wave: Float32s, microphone: str) -> Iterator[str]:
+    """``silent`` or ``clipped``, with the microphone and the level or share."""
+    peak, rms = max(float(wave.max()), -float(wave.min())), float(wave.std(dtype=np.float64))
     if rms < SILENT_RMS:
         level = f"{20 * np.log10(rms):.0f}" if rms > 0 else "-inf"
         yield f"silent: {microphone}{level} dB of full scale"
-    elif peak >= _LOUD and (share := clipped_share(wave)) >= CLIPPED_SHARE:
+    elif peak >= _LOUD and (share := _clipped_share(wave)) >= CLIPPED_SHARE:
         yield f"clipped: {microphone}{share:.1%} of the samples at the largest value"
-
-
-def far_reasons(wave: Float32s) -> Iterator[str]:
-    """The same of a far microphone: with a bad one, the subtraction is wrong."""
-    return sound_reasons(wave, *loudness(wave), "far microphone, ")
 
 
 def length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
@@ -67,10 +59,10 @@ def length_reasons(seconds: float, usual: float | None) -> Iterator[str]:
 
 def quality_of(sound: Sound) -> Quality:
     """Measure rate, length and problems of a recording, as decoded."""
-    near, *far = np.atleast_2d(sound.native)
-    reasons = [*sound_reasons(near, *loudness(near))]
-    reasons += [each for wave in far for each in far_reasons(wave)]
-    seconds = round(len(near) / sound.rate, 3)
+    reasons: list[str] = []
+    for wave, microphone in zip(np.atleast_2d(sound.native), _MICROPHONES, strict=False):
+        reasons += _sound_reasons(wave, microphone)
+    seconds = round(sound.native.shape[-1] / sound.rate, 3)
     return Quality(
         sample_rate=sound.rate, channels=sound.channels, seconds=seconds, reasons=reasons
     )

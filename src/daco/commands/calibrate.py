@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
-from daco.commands.console import Output, progress_bars, show_skipped
+from daco.commands.console import Output, show_skipped
 from daco.commands.options import Location, location_argument, option
-from daco.commands.update import save_model, target_of
+from daco.commands.update import gather_normals, save_model, target_of
 from daco.errors import DataError
 from daco.text import quantity
 
@@ -29,18 +28,11 @@ _UNCERTAIN = 0.03  # of injected faults: fewer than before by chance
 def calibrate(
     model: shared.ModelPath,
     normals: Annotated[
-        Location,
-        location_argument(
-            "Use these new normal recordings (a file, folder or manifest) or embeddings. The model "
-            "must not have them already."
-        ),
+        Location, location_argument("Use these new normal recordings, or their embeddings.")
     ],
     domain: Annotated[
         str | None,
-        option(
-            "Assign all to this operating condition. The default is that of their folder, or the "
-            "best fit."
-        ),
+        option("Assign all to this operating condition, not to that of the folder or best fit."),
     ] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
@@ -68,16 +60,9 @@ def calibrate(
     console, errors = Output(), Output(stderr=True)
     before = MachineModel.load(model)
     target = target_of(before, model, out)
-    with progress_bars(errors) as report:
-        clips, gathered = additions.new_normals(
-            before,
-            normals,
-            weights=weights,
-            device=device,
-            domain_level=domain_level,
-            progress=partial(report, "embedding"),
-        )
-    errors.notes(gathered.warnings)
+    clips, skipped = gather_normals(
+        errors, before, normals, weights=weights, device=device, domain_level=domain_level
+    )
     clips, is_fitted = additions.in_known_domains(before, clips, domain, normals.name)
     clips, left_out, notes = additions.without_suspicious(before, clips, keep_suspicious)
     errors.notes(notes)
@@ -105,7 +90,7 @@ def calibrate(
     )
     save_model(console, before, after, target, verbose, done)
     console.notes(_cautions(before, after, anomalous, len(clips)), "warning")
-    show_skipped(console, (*gathered.skipped, *left_out), code=shared.SKIPPED_EXIT)
+    show_skipped(console, (*skipped, *left_out), code=shared.SKIPPED_EXIT)
 
 
 def _cautions(before: MachineModel, after: MachineModel, anomalous: int, count: int) -> list[str]:

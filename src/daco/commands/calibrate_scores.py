@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.text import Text
-
 from daco.commands import options as shared
-from daco.commands.console import Output, new_table
+from daco.commands.console import Output
 from daco.commands.options import argument, option
 from daco.text import quantity
 
@@ -17,24 +15,13 @@ if TYPE_CHECKING:
 
 
 def calibrate_scores(
-    system: Annotated[
-        Path,
-        argument("Read the scores: a table (.csv, .parquet) or a folder of challenge files."),
-    ],
-    embeddings: Annotated[
-        Path | None,
-        option("Find the domains of test clips with this embedding table of all clips."),
-    ] = None,
+    system: Annotated[Path, argument("Read this table of scores, or folder of challenge files.")],
+    embeddings: Annotated[Path | None, option("Find domains with these embeddings.")] = None,
     strength: Annotated[
-        float, option("Give all domains together the weight of this many clips of one.", min=0)
+        float, option("Weight all domains together as this many clips.", min=0)
     ] = 0,
-    out: Annotated[
-        Path | None,
-        option("Write a table (.csv, .parquet), or a folder of challenge files."),
-    ] = None,
-    false_alarm_rate: Annotated[
-        float, option("Decide at this false-alarm rate.")
-    ] = shared.FALSE_ALARM_RATE,
+    out: Annotated[Path | None, option("Write a table, or a folder of challenge files.")] = None,
+    false_alarm_rate: Annotated[float, option("Decide at this rate.")] = shared.FALSE_ALARM_RATE,
 ) -> None:
     """Make the scores of any system comparable between domains.
 
@@ -71,10 +58,13 @@ def _show(console: Output, clips: pd.DataFrame) -> None:
         return
     before, after = (metrics[metrics["configuration"] == name] for name in ("given", "score"))
     difference = score_difference(after, before)
-    table = new_table(["official score (%)", "with 95 % interval"])
-    table.add_row("as given", Text(str(score_estimate(before))))
-    table.add_row("calibrated", Text(str(score_estimate(after))))
-    table.add_row("difference", Text(str(difference)))
-    console.print(table)
+    scores = {
+        "as given": score_estimate(before),
+        "calibrated": score_estimate(after),
+        "difference": difference,
+    }
+    heading, interval = "official score (%)", "with 95 % interval"
+    rows = [{heading: name, interval: score} for name, score in scores.items()]
+    console.table(rows, [heading, interval])
     caution = too_few_machines(difference.n) or ""
     console.write(f"Intervals are over {quantity(difference.n, 'machine')}. {caution}".rstrip())

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars
 from daco.commands.options import Location, location_option, require_folder
-from daco.commands.records import show_records
 from daco.errors import DacoError, DataError
 from daco.text import quantity
 
@@ -32,10 +31,7 @@ def clips(
     source: shared.Clips,
     truth: shared.Truth = None,
     year: shared.Year = None,
-    manifest: Annotated[
-        Location | None,
-        location_option("Write a manifest of the clips to this .csv or .parquet file."),
-    ] = None,
+    manifest: Annotated[Location | None, location_option("Write a manifest to this file.")] = None,
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
     session_by: shared.SessionBy = None,
@@ -54,16 +50,16 @@ def clips(
     frame = _with_headers(table)
     machines = quantity(len(table.by_machine()), "machine")
     console.write(f"{quantity(table.clips, 'clip')} of {machines} in {table.root}", wrap=False)
-    texts = {name: name for name in _ROW if name != "year" or frame["year"].any()}
+    texts = _ROW if frame["year"].any() else _ROW[1:]
     sections = {"sections": "sec-\ntions"} if frame["section"].nunique() > 1 else {}
-    show_records(console, _rows(frame), texts, sections | _NUMBERS)
+    console.table(_rows(frame), texts, sections | _NUMBERS)
     if is_remote(table.root):
         console.write(f"daco opened {SAMPLE} clips of each row.")
     for line in "\n".join([table.understood, *sessions]).splitlines():
         console.write(line)
     oddities = [*table.oddities, *_oddities(frame)]
-    ending = "y" if len(oddities) == 1 else "ies"
-    console.write(f"{len(oddities)} oddit{ending}:" if oddities else "Nothing looks odd.")
+    found = f"{quantity(oddities, 'oddity', 'oddities')}:"
+    console.write(found if oddities else "Nothing looks odd.")
     for oddity in oddities:
         console.write(f"- {oddity}")
     if manifest is not None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from daco.commands.console import Output, print_json
+from daco.commands.console import Output, estimate_text, print_json
 from daco.commands.options import AsJson, argument, option, parse_systems
-from daco.commands.records import estimate_text, show_records
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,9 +17,7 @@ RUNS_ABREAST = 3
 
 
 def compare(
-    runs: Annotated[
-        list[Path], argument("Compare these folders of finished studies.", metavar="RUNS...")
-    ],
+    runs: Annotated[list[Path], argument("Compare these finished studies.", metavar="RUNS...")],
     system: Annotated[
         list[str] | None,
         option("Compare the scores of another system, as NAME=TABLE.", metavar="NAME=TABLE"),
@@ -62,19 +59,17 @@ def _show(console: Output, comparison: Comparison) -> None:
     for start in range(0, len(comparison.runs), RUNS_ABREAST):
         runs = comparison.runs[start : start + RUNS_ABREAST]
         rows = [row for row in scores.values() if any(run in row for run in runs)]
-        show_records(console, rows, {"": ""}, {run: run for run in runs}, title=title)
+        console.table(rows, [""], runs, title=title)
         title = ""
     chosen = {"run": "", "rule": "rule", "configuration": "configuration", "stability": "resamples"}
-    show_records(console, document["choices"], chosen, title="What was chosen")
-    show_records(
-        console,
+    console.table(document["choices"], chosen, title="What was chosen")
+    console.table(
         [_readable(row, row["rho"]) for row in document["transfer"]],
         {"run": "", "signal": "signal"},
         {"estimate": "ρ, 95 %", "over": "over", "p": "p, families permuted"},
         title="Rank correlation with the evaluation score",
     )
-    show_records(
-        console,
+    console.table(
         [_readable(row, row["value"]) for row in document["differences"]],
         {"run": "", "other": "minus"},
         {"estimate": "difference, 95 %", "over": "over"},

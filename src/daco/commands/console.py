@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 1_000_000
 _SHOWN = 20
+_UNKNOWN = "-"
 
 MANY = 20
 """Machines from which on commands print one line for each."""
@@ -46,27 +48,79 @@ class Output(Console):
         """Print text that is no markup; `wrap` is False where it contains a path."""
         self.print(Text(printable(text), style), soft_wrap=not wrap)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print as rich does, but leave no blanks at the ends of lines in a pipe or a file."""
+        if self.is_terminal:
+            super().print(*objects, **options)
+            return
+        with self.capture() as captured:
+            super().print(*objects, **options)
+        self.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
+        self.file.flush()
+
     def notes(self, texts: Iterable[str], label: str = "note") -> None:
         """Print each text after a yellow label."""
         for text in texts:
             lines = "\n".join(map(printable, text.splitlines()))
             self.print(Text.assemble((f"{label}:", "yellow"), f" {lines}"))
 
+    def table(
+        self,
+        rows: Iterable[Mapping[Any, Any]],
+        texts: Iterable[str] | Mapping[str, str],
+        numbers: Iterable[str] | Mapping[str, str] = (),
+        *,
+        title: str = "",
+    ) -> None:
+        """Print the values of some keys in columns of text and, on the right, of numbers.
+
+        The keys are the headings, unless a mapping says others. Long text is broken; fractions
+        have two digits behind the point; values that are not known are dashes.
+        """
+        left, right = (
+            each if isinstance(each, Mapping) else {key: key for key in each}
+            for each in (texts, numbers)
+        )
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for heading in left.values():
+            table.add_column(Text(heading), overflow="fold")
+        for heading in right.values():
+            table.add_column(Text(heading), justify="right", no_wrap=True)
+        for row in rows:
+            table.add_row(*(_cell(row.get(key)) for key in (*left, *right)))
+        if table.row_count:
+            self.print(*([Text(title, "bold")] if title else []), table, "")
+
+
+def estimate_text(value: Any, low: Any = None, high: Any = None, form: str = ".1f") -> str:
+    """A value with its interval, as far as they are known.
+
+    >>> estimate_text(61.24, 40, 80), estimate_text(-0.5, form="+.2f"), estimate_text(None)
+    ('61.2 [40.0, 80.0]', '-0.50', '-')
+    """
+    if _is_unknown(value):
+        return _UNKNOWN
+    interval = "" if _is_unknown(low) else f" [{low:{form}}, {high:{form}}]"
+    return f"{value:{form}}{interval}"
+
+
+def _is_unknown(value: Any) -> bool:
+    return value is None or value != value  # nan
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, Text):
+        return value
+    if _is_unknown(value):
+        return Text(_UNKNOWN)
+    if isinstance(value, float):
+        return Text(f"{value:.2f}")
+    return Text(f"{value:,}" if isinstance(value, int) else printable(value))
+
 
 def print_json(document: Any) -> None:
     """Print a document as indented JSON."""
     typer.echo(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False))
-
-
-def new_table(texts: Sequence[str], numbers: Sequence[str] = (), **options: Any) -> Table:
-    """A table with columns of text, which break long names, and columns of numbers."""
-    defaults: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
-    table = Table(**(defaults | options))
-    for heading in texts:
-        table.add_column(heading, overflow="fold")
-    for heading in numbers:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 @contextmanager

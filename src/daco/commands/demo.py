@@ -23,9 +23,7 @@ SIZE: dict[str, Any] = {"source": 90, "target": 10, "test": 100, "seconds": 5.0}
 def demo(
     out: Annotated[Path, option("Write to this folder.")] = Path("daco-demo"),
     seed: Annotated[int, option("Set the seed. Each seed gives other machines.", min=0)] = 0,
-    no_open: Annotated[
-        bool, flag("--no-open", "Do not open the report in a browser. A terminal does.")
-    ] = False,
+    no_open: Annotated[bool, flag("--no-open", "Do not open the report in a browser.")] = False,
 ) -> None:
     """Record a synthetic factory, embed it, study 51 configurations and write the report.
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from daco.commands.console import Output, progress_bars
 from daco.commands.options import argument, flag, option
@@ -19,13 +16,6 @@ from daco.text import quantity, suggestion
 
 if TYPE_CHECKING:
     from daco.files.zenodo import Archive
-
-
-class What(StrEnum):
-    """What can be downloaded."""
-
-    WEIGHTS = "weights"
-    DATASET = "dataset"
 
 
 class Split(StrEnum):
@@ -38,14 +28,15 @@ class Split(StrEnum):
 
 def download(
     what: Annotated[
-        What, argument("Fetch weights of networks (weights) or a DCASE data set (dataset).")
+        Literal["weights", "dataset"],
+        argument("Fetch weights of networks (weights) or a DCASE data set (dataset)."),
     ],
     target: Annotated[
-        str, argument("Name the network, or all networks (all), or the folder for the data set.")
+        str, argument("Name a network, all networks (all), or a folder for the data.")
     ],
     year: Annotated[int | None, option("Fetch the data set of this DCASE year.")] = None,
     machine: Annotated[
-        list[str] | None, option("Fetch only this machine of a data set. Repeat it for more.")
+        list[str] | None, option("Fetch only this machine. Repeat it for more.")
     ] = None,
     split: Annotated[
         list[Split] | None,
@@ -54,7 +45,6 @@ def download(
             "set (test). Repeat it for more."
         ),
     ] = None,
-    keep_archives: Annotated[bool, flag("--keep-archives", "Keep the zip files.")] = False,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
         Path | None,
@@ -66,53 +56,54 @@ def download(
     After an interruption, run the same command again. The weights go to
     DACO_WEIGHTS_DIR, by default the user's cache. DACO_ZENODO_API names a mirror of Zenodo's API.
     """
-    if what is What.WEIGHTS:
-        if year is not None or machine or split or keep_archives:
-            raise InputError(
-                "--year, --machine, --split and --keep-archives belong to a data set. For "
-                "weights, give a name alone."
-            )
-        _weights(target, weights, dry_run)
-        return
-    if weights is not None:
-        raise InputError("Use --weights FILE with daco download weights NAME.")
-    if year is None:
-        raise InputError("Which year? Give --year, for instance --year 2026.")
-    from daco.files.zenodo import LICENCE, download_dataset, plan_dataset
-
     console = Output()
-    plan = plan_dataset(year, target, machines=machine or [], splits=list(map(str, split or Split)))
-    present = [archive.is_unpacked for archive in plan]
-    left = sum(each.size for each, there in zip(plan, present, strict=True) if not there)
-    rows = [
-        (each.name, each.split, f"{each.size / 1e9:.2f}", "unpacked" if there else "-")
-        for each, there in zip(plan, present, strict=True)
-    ]
-    _show(console, f"DCASE {year} Task 2", ("archive", "split", "GB", "there"), rows)
-    console.write(
-        f"{quantity(plan, 'archive')}, licence {LICENCE}. Still to fetch: {left / 1e9:.2f} GB."
-    )
+    if what == "weights":
+        if year is not None or machine or split:
+            raise InputError(
+                "--year, --machine and --split belong to a data set. For weights, give a name "
+                "alone."
+            )
+        _weights(console, target, weights, dry_run)
+    elif weights is not None:
+        raise InputError("Use --weights FILE with daco download weights NAME.")
+    elif year is None:
+        raise InputError("Which year? Give --year, for instance --year 2026.")
+    else:
+        from daco.files.zenodo import plan_dataset
+
+        plan = plan_dataset(year, target, machines=machine or [], splits=split or list(Split))
+        _dataset(console, plan, f"DCASE {year} Task 2", dry_run)
+
+
+def _dataset(console: Output, plan: list[Archive], title: str, dry_run: bool) -> None:
+    from daco.files.zenodo import LICENCE, download_dataset
+
+    rows = [vars(each) | {"there": "unpacked" if each.is_unpacked else "-"} for each in plan]
+    missing = [row for row in rows if row["there"] == "-"]
+    for row in rows:
+        row["GB"] = row["size"] / 1e9
+    console.table(rows, {"name": "archive", "split": "split"}, ["GB", "there"], title=title)
+    left = sum(row["GB"] for row in missing)
+    console.write(f"{quantity(plan, 'archive')}, licence {LICENCE}. Still to fetch: {left:.2f} GB.")
     if dry_run:
         return
     with progress_bars(Output(stderr=True), of_bytes=True) as report:
-
-        def show(archive: Archive, done: int, total: int | None) -> None:
-            report(f"{archive.machine} {archive.split}", done, total)
-
-        failed = download_dataset(plan, keep_archives, show)
+        failed = download_dataset(
+            plan, lambda each, done, total: report(f"{each.machine} {each.split}", done, total)
+        )
     for name, reason in failed.items():
-        console.print(f"[red]{name}[/red]: {escape(reason)}", soft_wrap=True)
+        console.write(f"{name}: {reason}", style="red", wrap=False)
     if failed:
         raise DownloadError(
             f"{len(failed)} of {quantity(plan, 'archive')} failed, see above. The others "
             "are complete. Run the same command again for the rest."
         )
-    done = quantity(present.count(False), "archive")
-    console.write(f"Unpacked {done}, {sum(present)} were already there:")
+    there = len(plan) - len(missing)
+    console.write(f"Unpacked {quantity(missing, 'archive')}, {there} were already there:")
     console.write(f"  {plan[0].root}", wrap=False)
 
 
-def _weights(name: str, file: Path | None, dry_run: bool) -> None:
+def _weights(console: Output, name: str, file: Path | None, dry_run: bool) -> None:
     from daco.backbones.weights import SOURCES
     from daco.files.download import download_weights, install_weights, weights_dir
 
@@ -125,13 +116,10 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
     if name == "all" and file is not None:
         raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
-    console = Output()
     if dry_run:
-        rows = [
-            (each.name, each.file_name, each.licence, "yes" if each.path.is_file() else "-")
-            for each in sources
-        ]
-        _show(console, "Weights", ("name", "file", "licence", "there"), rows)
+        rows = [vars(each) | {"there": "yes" if each.path.is_file() else "-"} for each in sources]
+        columns = {"name": "name", "file_name": "file", "licence": "licence", "there": "there"}
+        console.table(rows, columns, title="Weights")
         console.write(f"They belong into {weights_dir()}", wrap=False)
         return
     for source in sources:
@@ -143,12 +131,3 @@ def _weights(name: str, file: Path | None, dry_run: bool) -> None:
                 path = download_weights(source, progress=partial(report, source.name))
         console.write(f"{source.name} {done}, checksum verified, licence {source.licence}:")
         console.write(f"  {path}", wrap=False)
-
-
-def _show(
-    console: Output, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
-) -> None:
-    table = Table(*headings, title=title)
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)

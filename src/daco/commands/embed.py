@@ -26,17 +26,13 @@ def embed(
     channel: shared.Channel = "0",
     batch_size: Annotated[int, option("Embed this many clips at once.", min=1)] = 32,
     workers: Annotated[
-        int | None,
-        option("Read files in this many threads, by default 6, or 16 remotely.", min=1),
+        int | None, option("Read in this many threads (6, or 16 remotely).", min=1)
     ] = None,
     on_error: shared.OnErrorOption = OnError.skip,
     truth: shared.Truth = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
-    verify: Annotated[
-        bool, flag("--verify", "Compare the contents of recordings, not their sizes and times.")
-    ] = False,
     force: Annotated[bool, flag("--force", "Embed again, and replace a finished table.")] = False,
 ) -> None:
     """Embed recordings into a table with one row per clip.
@@ -67,7 +63,7 @@ def embed(
     if not force:
         origin = origin_of(net, readouts, policy, place)
         with errors.status(f"comparing {out.name} with the recordings..."):
-            changes = changes_since(table, out, origin, skip=skip, verify=verify)
+            changes = changes_since(table, out, origin, skip=skip)
         if changes is not None:
             different, left_out = changes
             if different:

@@ -10,7 +10,6 @@ from rich.text import Text
 
 from daco.commands.console import Output, print_json
 from daco.commands.options import AsJson, Truth, Year, argument, flag, option
-from daco.commands.records import show_records
 from daco.errors import DataError
 from daco.text import quantity
 
@@ -30,15 +29,10 @@ _MEANING = (
 
 
 def evaluate(
-    scores: Annotated[
-        Path,
-        argument("Read the score files of this folder, or of several systems in its subfolders."),
-    ],
+    scores: Annotated[Path, argument("Read this folder of score files, or of systems.")],
     truth: Truth = None,
     year: Year = None,
-    partial: Annotated[
-        bool, flag("--partial", "Evaluate the machines that have scores and ignore the others.")
-    ] = False,
+    partial: Annotated[bool, flag("--partial", "Ignore machines without scores.")] = False,
     out: Annotated[Path | None, option("Write all metrics to this CSV file.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -134,9 +128,7 @@ def _show_metrics(
     names: Sequence[str],
 ) -> None:
     headings = (name.replace("auc", "AUC").replace("f1", "F1").replace("_", "\n") for name in names)
-    show_records(
-        console, rows, {name: name for name in texts}, dict(zip(names, headings, strict=True))
-    )
+    console.table(rows, texts, dict(zip(names, headings, strict=True)))
 
 
 def _show_notes(console: Output, result: Evaluation) -> None:

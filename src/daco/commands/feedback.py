@@ -9,7 +9,6 @@ from daco.commands import options as shared
 from daco.commands.console import Output
 from daco.commands.options import argument, flag, option
 from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
-from daco.commands.records import show_records
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -28,18 +27,13 @@ def feedback(
     ] = None,
     machine: Annotated[str | None, option("Name the machine, if the plant has several.")] = None,
     clip: Annotated[int | None, option("Answer for the recording with this number.", min=1)] = None,
-    alarm: Annotated[
-        int | None, option("Answer for the alarm with this number and its recordings.", min=1)
-    ] = None,
+    alarm: Annotated[int | None, option("Answer for the alarm with this number.", min=1)] = None,
     by: Annotated[str | None, option("Give your name. The default is the user name.")] = None,
     comment: Annotated[str, option("Describe what you found and did.")] = "",
     commission: Annotated[
-        int | None,
-        option("Declare the machine healthy for this number of recordings from now on.", min=10),
+        int | None, option("Declare this many recordings from now on healthy.", min=10)
     ] = None,
-    reset: Annotated[
-        bool, flag("--reset", "Forget everything learned, so that the model alone decides again.")
-    ] = False,
+    reset: Annotated[bool, flag("--reset", "Forget everything learned.")] = False,
     db: shared.Database = None,
 ) -> None:
     """Answer whether a recording or an alarm was a fault, and show the realised rates.
@@ -115,4 +109,4 @@ def _show(console: Output, store: Store, machine: str, model: MachineModel) -> N
         }
         for each in store.answers(machine, _LISTED)
     ]
-    show_records(console, rows, {key: key for key in rows[0]} if rows else {})
+    console.table(rows, ["when", "about", "answer", "by", "comment"])

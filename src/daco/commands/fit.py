@@ -9,17 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import (
-    MANY,
-    Output,
-    interruptible,
-    new_table,
-    progress_bars,
-    show_skipped,
-)
+from daco.commands.console import MANY, Output, interruptible, progress_bars, show_skipped
 from daco.commands.embed import load_network
 from daco.commands.models import show_files, show_model
 from daco.commands.options import (
@@ -30,11 +22,11 @@ from daco.commands.options import (
     require_folder,
 )
 from daco.errors import DacoError, InputError
-from daco.text import name_list, printable, quantity
+from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.embedding.normals import Normals, NormalsByMachine
+    from daco.embedding.normals import Normals
 
 _SHOWN = 5
 _OF_RECORDINGS = ("backbone", "weights", "channel", "device", "machine_level", "domain_level")
@@ -43,41 +35,25 @@ _OF_RECORDINGS = ("backbone", "weights", "channel", "device", "machine_level", "
 def fit(
     context: typer.Context,
     clips: Annotated[
-        Location,
-        location_argument(
-            "Use these normal recordings (a folder, DCASE data set or manifest) or embeddings."
-        ),
+        Location, location_argument("Use these normal recordings, or their embeddings.")
     ],
-    out: Annotated[
-        str, option("Write this model file, or models into this folder (its name ends with /).")
-    ],
+    out: Annotated[str, option("Write this model file, or models into this folder (NAME/).")],
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
-    config: Annotated[
-        str,
-        option("Score with the blend of all views, a choice without labels (choose), or a name."),
-    ] = "blend",
+    config: Annotated[str, option("Score with this configuration, or choose (choose).")] = "blend",
     false_alarm_rate: Annotated[
-        float, option("Allow this share of the healthy recordings to be called anomalous.")
+        float, option("Call this share of healthy recordings anomalous.")
     ] = shared.FALSE_ALARM_RATE,
     siblings: Annotated[
-        str,
-        option(
-            "Set how many similar normals are hidden from a normal that is scored as if it were "
-            "new: auto or a number."
-        ),
+        str, option("Hide this many similar normals from a normal that is scored as new, or auto.")
     ] = "auto",
-    max_normals: Annotated[
-        int | None, option("Keep at most this many normals, chosen so that they represent all.")
-    ] = None,
+    max_normals: Annotated[int | None, option("Keep at most this many normals.")] = None,
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
     keep_embeddings: Annotated[
         Location | None,
-        location_option(
-            "Keep the embeddings in this Parquet file, so that a stopped fit can continue."
-        ),
+        location_option("Keep the embeddings in this Parquet file, to continue a stopped fit."),
     ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
@@ -98,9 +74,12 @@ def fit(
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
+    from daco.audio.microphones import parse_channel
     from daco.compute import require_engine
+    from daco.data.table import is_table
     from daco.detector.decision import require_rate
     from daco.detector.modelfile import model_paths
+    from daco.embedding.normals import normals_of_recordings, normals_of_table
     from daco.files.remote import require_local
     from daco.validation import require_whole
 
@@ -114,41 +93,65 @@ def fit(
     if out.endswith(("/", "\\")):
         target.mkdir(parents=True, exist_ok=True)
     require_folder(target)
-    given = [name for name in _OF_RECORDINGS if _is_given(context, name)]
-    gathered = _gather(
-        errors,
-        clips,
-        given,
-        network={"backbone": "+".join(backbone), "weights": weights, "device": device},
-        engine=engine,
-        is_blend=is_blend,
-        readout="+".join(readout) if readout else None,
-        session_by=session_by,
-        channel=channel,
-        keep=keep_embeddings,
-        machine_level=machine_level,
-        domain_level=domain_level,
-    )
+    views = "+".join(readout) if readout else None
+    if is_table(clips):
+        _require_defaults(context, clips)
+        gathered = normals_of_table(clips, readout=views, all_views=is_blend, session_by=session_by)
+    else:
+        policy = parse_channel(channel)
+        networks = list(backbone)
+        all_views = is_blend and views is None  # a blend takes all views that nobody named
+        if all_views and "logmel" not in networks:
+            networks.append("logmel")
+        net = load_network(errors, "+".join(networks), engine, weights, device)
+        if all_views and len(net.networks) == 1:
+            views = "+".join(net.default_views)
+        advice = "Finished work is kept; the same command continues it." if keep_embeddings else ""
+        with interruptible(advice), progress_bars(errors) as report:
+            gathered = normals_of_recordings(
+                clips,
+                net,
+                readout=views,
+                channel=policy,
+                keep=keep_embeddings,
+                machine_level=machine_level,
+                domain_level=domain_level,
+                session_by=session_by,
+                understood=lambda text: errors.notes([text]),
+                on_error="skip",
+                progress=partial(report, "embedding"),
+                engine=engine,
+                weights=weights,
+                device=device,
+            )
     errors.notes(gathered.warnings)
-    targets = model_paths([each.machine for each in gathered.machines], target)
+    machines = gathered.machines
+    targets = model_paths([each.machine for each in machines], target)
     options = {
         "config": config,
         "false_alarm_rate": false_alarm_rate,
         "siblings": int(siblings) if siblings.isdecimal() else siblings,
         "max_normals": max_normals,
         "keep_suspicious": keep_suspicious,
+        "workers": workers,
+        "engine": engine,
     }
-    models, replaced, failures = _fit_all(
-        errors, gathered.machines, targets, options, workers, engine
-    )
+    models, replaced, failures = _fit_all(errors, machines, targets, options)
     fitted = [model for _, model in sorted(models.items())]
-    _show_models(console, fitted, verbose)
+    if len(fitted) < MANY:
+        for model in fitted:
+            console.write(model.machine, style="bold")
+            if thinned_from := model.provenance.get("thinned_from"):
+                console.write(f"{len(model):,} recordings represent {thinned_from:,}.")
+            show_model(console, model, verbose=verbose)
+    else:
+        _show_many(console, fitted)
     show_files(console, [targets[index] for index in sorted(models)], replaced)
     if len(fitted) == 1:
         _show_sensitivity(console, errors, fitted[0])
     errors.notes(_advice(fitted, backbone))
-    skipped = [*gathered.skipped, *_listed(fitted, "left_out")]
-    show_skipped(console, tuple(skipped))
+    skipped = (*gathered.skipped, *_listed(fitted, "left_out"))
+    show_skipped(console, skipped)
     if failures:
         raise _failure(failures, len(targets))
     if skipped:
@@ -170,68 +173,17 @@ def _check_config(config: str) -> bool:
     return base.is_blend
 
 
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _gather(
-    errors: Output,
-    clips: Location,
-    given: Sequence[str],
-    *,
-    network: dict[str, Any],
-    engine: str,
-    is_blend: bool,
-    readout: str | None,
-    session_by: str | None,
-    channel: str,
-    **options: Any,
-) -> NormalsByMachine:
-    """The normals of a table, or of recordings; a blend takes all views that nobody named."""
-    from daco.audio.microphones import parse_channel
-    from daco.data.table import is_table
-    from daco.embedding.normals import normals_of_recordings, normals_of_table
-
-    if is_table(clips):
-        if given:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise InputError(
-                f"{clips} contains embeddings. Leave out what is for recordings: {names}."
-            )
-        return normals_of_table(clips, readout=readout, all_views=is_blend, session_by=session_by)
-    policy = parse_channel(channel)
-    by_default = is_blend and readout is None
-    if by_default and "logmel" not in network["backbone"].split("+"):
-        network["backbone"] += "+logmel"
-    net = load_network(errors, engine=engine, **network)
-    if by_default and len(net.networks) == 1:
-        readout = "+".join(net.default_views)
-    advice = "Finished work is kept; the same command continues it." if options["keep"] else ""
-    with interruptible(advice), progress_bars(errors) as report:
-        return normals_of_recordings(
-            clips,
-            net,
-            readout=readout,
-            session_by=session_by,
-            channel=policy,
-            on_error="skip",
-            progress=partial(report, "embedding"),
-            engine=engine,
-            weights=network["weights"],
-            device=network["device"],
-            understood=lambda text: errors.notes([text]),
-            **options,
-        )
+def _require_defaults(context: typer.Context, table: Location) -> None:
+    """Refuse options that would be ignored for a table."""
+    sources = {name: context.get_parameter_source(name) for name in _OF_RECORDINGS}
+    given = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{table} contains embeddings. Leave out what is for recordings: {names}.")
 
 
 def _fit_all(
-    errors: Output,
-    machines: Sequence[Normals],
-    targets: Sequence[Path],
-    options: dict[str, Any],
-    workers: int | None,
-    engine: str,
+    errors: Output, machines: Sequence[Normals], targets: Sequence[Path], options: dict[str, Any]
 ) -> tuple[dict[int, MachineModel], list[Path], dict[int, DacoError]]:
     """Fit each machine and write its model at once.
 
@@ -244,12 +196,12 @@ def _fit_all(
     models: dict[int, MachineModel] = {}
     replaced: list[Path] = []
     failures: dict[int, DacoError] = {}
-    workers = jobs_for(len(machines), workers, engine)
+    options["workers"] = jobs_for(len(machines), options["workers"], options["engine"])
     with (
         interruptible(lambda: f"{len(models)} of {len(machines)} models were written."),
         progress_bars(errors) as report,
     ):
-        for index, model in fit_machines(machines, **options, workers=workers, engine=engine):
+        for index, model in fit_machines(machines, **options):
             if isinstance(model, DacoError):
                 failures[index] = model
             else:
@@ -259,7 +211,7 @@ def _fit_all(
                 except OSError as error:
                     raise write_error(folder, error) from None
                 previous = replace_file(targets[index], model.to_bytes())
-                replaced += [] if previous is None else [Path(str(previous))]
+                replaced += [previous] if previous else []
                 models[index] = model
             report("fitting", len(models) + len(failures), len(machines))
     return models, replaced, failures
@@ -267,40 +219,29 @@ def _fit_all(
 
 def _failure(failures: dict[int, DacoError], total: int) -> DacoError:
     """The error of the only machine, or one that names all machines that could not be fitted."""
-    order = sorted(failures)
-    first = failures[order[0]]
+    listed = [failures[index] for index in sorted(failures)]
     if total == 1:
-        return first
+        return listed[0]
     head = f"{len(failures)} of {total} machines could not be fitted."
     tail = "The models of the others were written." if len(failures) < total else ""
-    return type(first)("\n".join([head, *(str(failures[i]) for i in order), tail]).rstrip())
-
-
-def _show_models(console: Output, models: Sequence[MachineModel], verbose: bool) -> None:
-    """Print the details of a few models, or one line for each of many."""
-    if len(models) >= MANY:
-        _show_many(console, models)
-        return
-    for model in models:
-        console.write(model.machine, style="bold")
-        if thinned_from := model.provenance.get("thinned_from"):
-            console.write(f"{len(model):,} recordings represent {thinned_from:,}.")
-        show_model(console, model, verbose=verbose)
+    return type(listed[0])("\n".join([head, *map(str, listed), tail]).rstrip())
 
 
 def _show_many(console: Output, models: Sequence[MachineModel]) -> None:
     """Print the number of recordings of each machine, and the most frequent warnings."""
-    table = new_table(["machine"], ["recordings"])
-    for model in models:
-        sizes = sorted(model.domain_sizes.values(), reverse=True)
-        table.add_row(escape(printable(model.machine)), "+".join(map(str, sizes)))
-    console.print(table)
+    rows = [
+        {
+            "machine": model.machine,
+            "recordings": "+".join(map(str, sorted(model.domain_sizes.values(), reverse=True))),
+        }
+        for model in models
+    ]
+    console.table(rows, ["machine"], ["recordings"])
     warnings = Counter(warning for model in models for warning in model.warnings())
     common = warnings.most_common(_SHOWN)
     console.notes((f"{quantity(count, 'machine')}: {text}" for text, count in common), "warning")
     if len(warnings) > _SHOWN:
-        more = f"daco inspect shows {len(warnings) - _SHOWN} more of this kind."
-        console.notes([more], "warning")
+        console.write(f"daco inspect shows {len(warnings) - _SHOWN} more warnings.")
 
 
 def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> None:
@@ -319,6 +260,10 @@ def _listed(models: Sequence[MachineModel], key: str) -> list[tuple[str, str]]:
 
 def _advice(models: Sequence[MachineModel], backbone: Sequence[str]) -> list[str]:
     """Which normals a person should listen to, and which network would find more faults."""
+    from importlib.util import find_spec
+
+    from daco.backbones.weights import SOURCES
+
     notes = []
     if kept := _listed(models, "kept"):
         names = name_list(f"{name} ({reason})" for name, reason in kept)
@@ -326,28 +271,11 @@ def _advice(models: Sequence[MachineModel], backbone: Sequence[str]) -> list[str
     for name, reason in _listed(models, "doubtful"):
         notes.append(f"Listen to {name}. It may be of another machine: {reason}.")
     of_recordings = any(model.frontend and "root" in model.provenance for model in models)
-    network = _installed_network() if of_recordings and backbone == ["logmel"] else None
-    if network is not None:
-        notes.append(
-            f"The network {network} is installed. Beside the views it found 6 more of 100 faults "
-            f"on real machines: repeat daco fit with --backbone logmel --backbone {network}."
-        )
+    if of_recordings and backbone == ["logmel"] and find_spec("torch"):
+        quickest_first = ("mn04", *SOURCES)
+        for name in [name for name in quickest_first if SOURCES[name].path.is_file()][:1]:
+            notes.append(
+                f"The network {name} is installed. Beside the views it found 6 more of 100 faults "
+                f"on real machines: repeat daco fit with --backbone logmel --backbone {name}."
+            )
     return notes
-
-
-def _installed_network() -> str | None:
-    """The quickest network that has its weights on this computer."""
-    from importlib.util import find_spec
-
-    from daco.backbones.weights import SOURCES, find_weights
-    from daco.errors import WeightsError
-
-    if find_spec("torch") is None:
-        return None
-    for name in ("mn04", *SOURCES):
-        try:
-            find_weights(name)
-        except WeightsError:
-            continue
-        return name
-    return None

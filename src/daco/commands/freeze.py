@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from daco.commands.console import Output, new_table, print_json
+from daco.commands.console import Output, print_json
 from daco.commands.options import AsJson, RunFolder, Truth, argument, option
-from daco.commands.records import show_records
 
 if TYPE_CHECKING:
     from daco.experiments.freeze import Verification
@@ -26,9 +25,7 @@ _KNOWN = "[bold red]Evaluation labels were known when this was frozen.[/bold red
 def freeze(
     run: RunFolder,
     out: Annotated[Path, option("Write this JSON file.")],
-    config: Annotated[
-        str | None, option("Freeze this configuration instead of the chosen one, such as blend.")
-    ] = None,
+    config: Annotated[str | None, option("Freeze this configuration, not the chosen one.")] = None,
 ) -> None:
     """Freeze the choice of a study, with its rule, its numbers and the SHA-256 of its tables.
 
@@ -57,9 +54,7 @@ def freeze(
 
 def verify(
     prereg: Annotated[Path, argument("Check this file of daco freeze.")],
-    run: Annotated[
-        Path | None, option("Check this later run, or the frozen run if it was moved.")
-    ] = None,
+    run: Annotated[Path | None, option("Check this later run, or the moved one.")] = None,
     truth: Truth = None,
     as_json: AsJson = False,
 ) -> None:
@@ -91,15 +86,15 @@ def _show(console: Output, result: Verification) -> None:
         console.write(f"SHA-256 {document['sha256']}")
         if document[KNOWN]:
             console.print(_KNOWN)
-    table = new_table(["", "", ""], box=None, show_header=False, padding=(0, 2, 0, 0))
-    for check in result.checks:
-        status = Text(check.status, _STYLE[check.status])
-        table.add_row(Text(check.what), status, Text(check.detail))
-    console.print(table, "")
+    checks = [
+        {"check": each.what, "result": Text(each.status, _STYLE[each.status]), "": each.detail}
+        for each in result.checks
+    ]
+    console.table(checks, ["check", "result", ""])
     if result.scores:
         titles = {"pick": "", "configuration": "configuration", "score": "official score"}
         rows = [row | {"difference": row["difference"] or ""} for row in result.scores]
-        show_records(console, rows, titles | {"difference": "frozen pick minus it"})
+        console.table(rows, titles | {"difference": "frozen pick minus it"})
         console.write("In percent, with 95 % intervals over machines (jackknife, Student's t).")
         console.print(f"{too_few_machines(result.scores[0]['score'].n) or ''}\n")
     elif document:

@@ -8,21 +8,14 @@ from typing import Annotated
 from daco.commands.console import Output
 from daco.commands.options import flag, option
 from daco.commands.plant import PlantPath, monitor_packages
-from daco.commands.records import show_records
 from daco.text import quantity
 
 
 def history(
     plant: PlantPath = Path("."),
-    backup: Annotated[
-        Path | None, option("Write a copy of the database to this file, also while it is in use.")
-    ] = None,
-    restore: Annotated[
-        Path | None, option("Replace the database by this copy. Stop the monitor before.")
-    ] = None,
-    prune: Annotated[
-        bool, flag("--prune", "Delete recordings older than daco.toml keeps them, even most.")
-    ] = False,
+    backup: Annotated[Path | None, option("Copy the database to this file.")] = None,
+    restore: Annotated[Path | None, option("Restore this copy. Stop the monitor before.")] = None,
+    prune: Annotated[bool, flag("--prune", "Delete what daco.toml keeps no longer.")] = False,
 ) -> None:
     """Show how many recordings a plant has judged, and save, restore or shorten its history.
 
@@ -47,6 +40,6 @@ def history(
             console.write(f"Deleted {quantity(removal.clips, 'recording')}.")
         rows = [vars(each) for each in store.machines_summary()]
     numbers = {"clips": "recordings", "anomalous": "anomalous", "open_alarms": "open alarms"}
-    show_records(console, rows, {"machine": "machine"}, numbers)
+    console.table(rows, ["machine"], numbers)
     if not rows:
         console.write("No recording has been judged yet.")

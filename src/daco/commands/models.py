@@ -6,14 +6,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
+from rich.text import Text
 
-from daco.commands.console import Output, new_table
+from daco.commands.console import Output
 from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.verdict import Verdict
+
+
+JUDGED = {"normal": ("normal", "green"), "anomalous": ("ANOMALY", "bold red")}
+"""Words and styles of the states that the oddness decides."""
+
+INDENT = 4
+"""Of the lines below the first one of a verdict."""
+
+_NAME, _SIZE, _RATE = "operating condition", "healthy recordings", "false alarms on new ones"
 
 
 def one_in(share: float) -> str:
@@ -37,7 +46,16 @@ def show_model(
     """Print what a model rests on and how often it will alarm, with what was `before`."""
     from daco.monitoring.expectation import expectation_of_model
 
-    _show_conditions(console, model, before or model, verbose)
+    earlier = _conditions(before or model)
+    rows = []
+    for name, row in _conditions(model).items():
+        old = earlier.get(name, {_SIZE: "0"})
+        changes = {key: (old.get(key, "-"), new) for key, new in row.items()}
+        rows.append(
+            {_NAME: name}
+            | {key: new if new == was else f"{was} -> {new}" for key, (was, new) in changes.items()}
+        )
+    console.table(rows, [_NAME], [_SIZE, _RATE, *(["threshold"] if verbose else [])])
     console.write(alarm_limit(model))
     for sentence in expectation_of_model(model):
         console.write(sentence)
@@ -47,29 +65,15 @@ def show_model(
     console.notes(model.warnings(), "warning")
 
 
-def _show_conditions(
-    console: Output, model: MachineModel, before: MachineModel, verbose: bool
-) -> None:
-    """Print recordings and expected false alarms by condition, with what they were before."""
-    headings = ["healthy recordings", "false alarms on new ones", "threshold"]
-    table = new_table(["operating condition"], headings[: 2 + verbose])
-    earlier = _conditions(before)
-    for name, row in _conditions(model).items():
-        old = earlier.get(name, ("0", "-", "-"))
-        pairs = zip(old, row, strict=True)
-        cells = [new if new == was else f"{was} -> {new}" for was, new in pairs]
-        table.add_row(escape(printable(name)), *cells[: 2 + verbose])
-    console.print(table)
-
-
-def _conditions(model: MachineModel) -> dict[str, tuple[str, str, str]]:
+def _conditions(model: MachineModel) -> dict[str, dict[str, str]]:
+    """Recordings and expected false alarms of each condition."""
     sizes, thresholds = model.domain_sizes, model.thresholds
     return {
-        name: (
-            str(sizes[name]),
-            "unknown" if rates is None else f"{rates[0]:.0%} to {rates[1]:.0%}",
-            f"{thresholds[name]:.4g}",
-        )
+        name: {
+            _SIZE: str(sizes[name]),
+            _RATE: "unknown" if rates is None else f"{rates[0]:.0%} to {rates[1]:.0%}",
+            "threshold": f"{thresholds[name]:.4g}",
+        }
         for name, rates in model.expected_rates().items()
     }
 
@@ -132,20 +136,35 @@ def show_files(console: Output, paths: Sequence[Path], replaced: Sequence[Path])
         )
 
 
-def verdict_lines(verdict: Verdict, verbose: bool) -> Iterator[str]:
-    """What to know about a verdict below the name of the recording, as markup."""
+def headline(state: str, oddness: float, name: str) -> Text:
+    """The first line of a verdict: decision, oddness and recording."""
+    if state in JUDGED:
+        word, style = JUDGED[state]
+        decision, figure = (f"{word:<7}", style), f"{oddness:7.2f}  "
+    else:  # the oddness does not decide
+        decision, figure = (f"{state:<16}", "yellow"), ""
+    return Text.assemble(decision, figure, printable(name))
+
+
+def verdict_lines(verdict: Verdict, verbose: bool) -> Iterator[Text]:
+    """What to know about a verdict below its first line."""
     shares = verdict.domain_weights
     best = max(shares, key=shares.__getitem__)
     share = f" {shares[best]:.0%}" if verbose else ""
-    condition = "" if len(shares) == 1 else f", {printable(best)}{share}"
+    condition = "" if len(shares) == 1 else f", {best}{share}"
     distance = f" ({verdict.nearest_distance:.3g})" if verbose else ""
     where = "" if verdict.worst_window is None else f", worst at {verdict.worst_window:.1f} s"
-    nearest = f"most like {printable(verdict.nearest)}{distance}{condition}{where}"
-    yield f"[dim]{escape(nearest)}[/dim]"
+    alike = f"healthy ones like this: {one_in(verdict.p_value)}"
+    if verdict.extrapolated:  # fewer than any of the recordings shows
+        alike = f"healthy ones like this: below {one_in(verdict.supported_rate)}"
+    if verbose:
+        alike = f"score {verdict.score:.4g}, p {verdict.p_value:.3g}"
+    nearest = f"most like {verdict.nearest}{distance}{condition}{where}"
+    yield Text(printable(f"{alike}; {nearest}"), "dim")
     for reason in verdict.reasons:
         text = reason if verbose or not reason.startswith("views:") else _unusual(verdict)
         if text:
-            yield f"[yellow]{escape(printable(text))}[/yellow]"
+            yield Text(printable(text), "yellow")
 
 
 def _unusual(verdict: Verdict) -> str:

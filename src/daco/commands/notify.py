@@ -10,7 +10,6 @@ import typer
 from daco.commands.console import Output
 from daco.commands.options import flag
 from daco.commands.plant import PlantPath, monitor_packages
-from daco.commands.records import show_records
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -24,9 +23,7 @@ _SHOWN = 20
 def notify(
     plant: PlantPath = Path("."),
     test: Annotated[bool, flag("--test", "Send a test message to every receiver.")] = False,
-    resend: Annotated[
-        bool, flag("--resend", "Send messages again that a receiver has refused.")
-    ] = False,
+    resend: Annotated[bool, flag("--resend", "Send refused messages again.")] = False,
 ) -> None:
     """Show who gets messages and what waits for them, or send a test message.
 
@@ -69,8 +66,7 @@ def _show_outbox(console: Output, config: PlantConfig, resend: bool) -> None:
             {"receiver": label, "waiting": waiting.get(name, 0), "refused": refused.get(name, 0)}
             for name, label in labels.items()
         ]
-        numbers = {"waiting": "waiting", "refused": "refused"}
-        show_records(console, rows, {"receiver": "receiver"}, numbers)
+        console.table(rows, ["receiver"], ["waiting", "refused"])
         messages = store.outbox.refused(10_000)
         for message in messages[:_SHOWN]:
             when = f"{message.created_at.astimezone():%Y-%m-%d %H:%M}"

@@ -107,16 +107,13 @@ def location_argument(help: str) -> Any:
 
 
 # Recordings and embeddings
-Clips = Annotated[
-    Location, location_argument("Read a folder of recordings, a DCASE data set or a manifest.")
-]
+Clips = Annotated[Location, location_argument("Read this folder, DCASE data set or manifest.")]
 OutTable = Annotated[Location, location_option("Write this Parquet file.")]
 MachineLevel = Annotated[
-    int | None,
-    option("Take machines from the subfolders at this level. 0 means one machine.", min=0),
+    int | None, option("Take machines from subfolders at this level (0: one machine).", min=0)
 ]
 DomainLevel = Annotated[
-    int | None, option("Take domains from subfolders at this level. 0 means one domain.", min=0)
+    int | None, option("Take domains from subfolders at this level (0: one domain).", min=0)
 ]
 SessionBy = Annotated[
     str | None,
@@ -125,21 +122,9 @@ SessionBy = Annotated[
         "The default is the column session of a manifest."
     ),
 ]
-KeepSuspicious = Annotated[
-    bool,
-    flag("--keep-suspicious", "Keep normals that look wrong. By default daco leaves them out."),
-]
-Truth = Annotated[
-    Path | None,
-    option(
-        "Read the labels of test clips from the official evaluator or its CSV files.",
-        parser=as_local,
-    ),
-]
-Year = Annotated[
-    int | None,
-    option("Set the year of the data set. By default, daco reads it from the folders.", min=2000),
-]
+KeepSuspicious = Annotated[bool, flag("--keep-suspicious", "Keep normals that look wrong.")]
+Truth = Annotated[Path | None, option("Read labels from the official evaluator.", parser=as_local)]
+Year = Annotated[int | None, option("Set the year of the data set.", min=2000)]
 
 # Networks
 Backbones = Annotated[
@@ -150,8 +135,7 @@ Backbones = Annotated[
     ),
 ]
 Weights = Annotated[
-    Path | None,
-    option("Use this checkpoint file instead of the downloaded one.", parser=as_local),
+    Path | None, option("Use this checkpoint, not the downloaded one.", parser=as_local)
 ]
 Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
 Precision = Annotated[
@@ -196,27 +180,17 @@ FleetProcesses = Annotated[
 ]
 CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
-Grid = Annotated[
-    str,
-    option("Choose from this grid: 9, 45, 51, names joined by commas, or their file."),
-]
+Grid = Annotated[str, option("Choose from 9, 45 or 51, names with commas, or their file.")]
 
 # Models and verdicts
-ModelPath = Annotated[
-    Path, argument("Use the model file that daco fit has written.", parser=as_local)
-]
+ModelPath = Annotated[Path, argument("Use this model file of daco fit.", parser=as_local)]
 Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
 Hop = Annotated[
-    float | None,
-    option("Start a new window after this many seconds. The default is the length of one."),
+    float | None, option("Start a window every so many seconds, by default their length.")
 ]
-Aggregate = Annotated[
-    str, option("Decide by the worst window (max), by the mean, or by the three worst (top3).")
-]
+Aggregate = Annotated[str, option("Decide by the worst window (max), mean, or worst three (top3).")]
 Rate = Annotated[float | None, option("Use this false-alarm rate instead of the model's own.")]
-Database = Annotated[
-    str | None, option("Use this database URL. The default is daco.db beside the models.")
-]
+Database = Annotated[str | None, option("Use this database URL, not daco.db beside the models.")]
 AlarmRuleOption = Annotated[
     str | None,
     option(
@@ -227,17 +201,11 @@ AlarmRuleOption = Annotated[
 
 # Faults
 Faults = Annotated[list[str] | None, options("Add this fault, by default all. Repeat it for more.")]
-Levels = Annotated[
-    list[float] | None, options("Use this fault level in dB. Repeat it for more levels.")
-]
-PerDomain = Annotated[
-    int, option("Use at most this number of recordings per machine and domain.", min=1)
-]
+Levels = Annotated[list[float] | None, options("Use this fault level in dB. Repeat it for more.")]
+PerDomain = Annotated[int, option("Use at most this many recordings of each domain.", min=1)]
 FaultSeed = Annotated[int, option("Set the seed that draws recordings and faults.", min=0)]
 
 # Output
-Verbose = Annotated[
-    bool, flag("--verbose", "Print technical details, too: configuration, scores and hashes.")
-]
+Verbose = Annotated[bool, flag("--verbose", "Print configuration, scores and hashes, too.")]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
 RunFolder = Annotated[Path, argument("Read the folder that daco study has written.")]

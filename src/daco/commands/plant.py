@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from daco.monitoring.config import PlantConfig
 
 PlantPath = Annotated[Path, argument("Use this daco.toml, or the one in this folder.")]
-PlantOrModel = Annotated[
-    Path, argument("Use this daco.toml, a folder with one, or the model file of one machine.")
-]
+PlantOrModel = Annotated[Path, argument("Use this daco.toml, its folder, or one model file.")]
 
 
 @contextmanager

@@ -7,19 +7,21 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import fields
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
 
 from daco.commands import options as shared
-from daco.commands.console import Output, new_table, progress_bars
+from daco.commands.console import Output, progress_bars
+from daco.commands.models import INDENT, JUDGED, alarm_limit, headline, verdict_lines
 from daco.commands.options import Location, argument, as_location, flag, location_option
-from daco.errors import AudioError, DataError, InputError
-from daco.text import printable, quantity, spreadsheet_safe
+from daco.errors import AudioError, DacoError, DataError, InputError
+from daco.text import quantity, spreadsheet_safe
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
@@ -27,37 +29,21 @@ if TYPE_CHECKING:
     from daco.monitoring.findings import Finding
     from daco.monitoring.healthy import HealthyProfile
 
-STDIN = "-"
-_DECISIONS = {"normal": "normal", "anomalous": "[bold red]ANOMALY[/bold red]"}
-
-
-@dataclass(frozen=True)
-class Failed:
-    """A recording without a verdict, and why."""
-
-    name: str
-    error: str
-
-
-if TYPE_CHECKING:
-    Result = Verdict | Failed
     Find = Callable[[Verdict], list[Finding] | None]
+    Result: TypeAlias = Verdict | DacoError  # of a recording that cannot be scored
+
+STDIN = "-"
 
 
 def score(
     model: shared.ModelPath,
-    recordings: Annotated[
-        list[str],
-        argument("Score these files, folders or embeddings, or one recording on stdin (-)."),
-    ],
+    recordings: Annotated[list[str], argument("Score files, folders, embeddings or stdin (-).")],
     as_csv: Annotated[bool, flag("--csv", "Print CSV.")] = False,
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
-    explain: Annotated[
-        bool, flag("--explain", "Print what sounds different in recordings that are not normal.")
-    ] = False,
+    explain: Annotated[bool, flag("--explain", "Print what sounds different.")] = False,
     healthy: Annotated[
         Location | None,
-        location_option("Read healthy recordings for --explain here, not those of the model."),
+        location_option("Explain with these healthy recordings, not those of the model."),
     ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,
@@ -65,14 +51,12 @@ def score(
     rate: shared.Rate = None,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
-    exit_code: Annotated[
-        bool, flag("--exit-code", "Exit with 3 if a recording is anomalous.")
-    ] = False,
+    exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if one is anomalous.")] = False,
     verbose: shared.Verbose = False,
 ) -> None:
     """Score recordings, and show the most similar healthy recording of each.
 
-    A recording is anomalous if its oddness is 1 or more. The table also shows how many healthy
+    A recording is anomalous if its oddness is 1 or more. daco also shows how many healthy
     recordings sound as odd. daco lists files that it cannot read and scores the others.
 
     Exit codes: 0 all were scored, 3 one is anomalous (with --exit-code), 4 some could not be
@@ -96,18 +80,19 @@ def score(
     sources = list(_sources(errors, recordings))
     find = _finder(loaded, dict(sources), healthy, errors) if explain else None
     write = _csv_writer(loaded) if as_csv else partial(_write_json, find) if as_json else None
-    results: list[Result] = []
+    verdicts: list[Verdict] = []
+    failures: list[tuple[str, str]] = []
     with progress_bars(errors) as report:
-        for done, result in _results(loaded, sources, options):
-            results.append(result)
+        for done, name, result in _results(loaded, sources, options):
+            if isinstance(result, DacoError):
+                failures.append((name, result.reason))
+            else:
+                verdicts.append(result)
             if write is not None:
-                write(result)
+                write(name, result)
             report("scoring", done, len(sources))
-    failures = [each for each in results if isinstance(each, Failed)]
-    verdicts = [each for each in results if not isinstance(each, Failed)]
     if write is None:
-        _show_verdicts(console, loaded, verdicts, find, verbose)
-        _show_failures(console, failures)
+        _show(console, loaded, verdicts, failures, find, verbose)
     errors.notes(loaded.warnings(), "warning")
     if exit_code and any(verdict.anomalous for verdict in verdicts):
         raise typer.Exit(shared.ALARM_EXIT)
@@ -141,8 +126,8 @@ def _sources(errors: Output, arguments: Sequence[str]) -> Iterator[tuple[str, Lo
 
 def _results(
     model: MachineModel, sources: Sequence[tuple[str, Location | None]], options: ScoreOptions
-) -> Iterator[tuple[int, Result]]:
-    """The number of sources so far with each verdict or failure."""
+) -> Iterator[tuple[int, str, Result]]:
+    """The number of sources so far, and name and verdict of a recording, or why it has none."""
     from daco.data.table import is_table
     from daco.detector.verdict import judge, judge_embeddings
     from daco.embedding.frontend import Listener
@@ -154,15 +139,15 @@ def _results(
 
             clips = clips_to_judge(path, model.frontend, model.readout)
             for verdict in judge_embeddings(model, *clips):
-                yield done, verdict
+                yield done, verdict.name, verdict
             continue
         if listener is None:
             listener = Listener(model.frontend, weights=options.weights, device=options.device)
         source = sys.stdin.buffer if path is None else path
         try:
-            yield done, judge(model, listener, source, name=name, options=options)
+            yield done, name, judge(model, listener, source, name=name, options=options)
         except (AudioError, InputError) as error:
-            yield done, Failed(name, error.reason)
+            yield done, name, error
 
 
 def _finder(
@@ -192,89 +177,83 @@ def _finder(
     return find
 
 
-def _write_json(find: Find | None, result: Result) -> None:
+def _write_json(find: Find | None, name: str, result: Result) -> None:
     """Print a result as one line of JSON."""
-    document = vars(result) if isinstance(result, Failed) else result.to_dict()
-    if find is not None and not isinstance(result, Failed):
-        document["findings"] = [each.to_dict() for each in find(result) or ()]
+    if isinstance(result, DacoError):
+        document: dict[str, object] = {"name": name, "error": result.reason}
+    else:
+        document = result.to_dict()
+        if find is not None:
+            document["findings"] = [each.to_dict() for each in find(result) or ()]
     typer.echo(json.dumps(document, ensure_ascii=False, allow_nan=False))
 
 
-def _csv_writer(model: MachineModel) -> Callable[[Result], None]:
-    """Print the heading of a table, and return what prints a result as one of its rows."""
-    weights = {name: f"weight.{name}" for name in model.domains}
-    views = {name: f"view.{name}" for name in model.view_names}
-    fields = ["name", "machine", "score", "p_value", "oddness", "extrapolated", "supported_rate"]
-    fields += ["anomalous", "state", "threshold", *weights.values(), *views.values()]
-    fields += ["nearest", "nearest_distance", "reasons", "seconds", "windows", "worst_window"]
-    fields += ["model_sha256", "basis", "error"]
-    writer = csv.DictWriter(sys.stdout, fields, restval="", lineterminator="\n")
+def _csv_writer(model: MachineModel) -> Callable[[str, Result], None]:
+    """Print the heading of a table, and return what prints a result as one of its rows.
+
+    The columns are the fields of a verdict, one for each domain and view, and the error.
+    """
+    from daco.detector.verdict import Verdict
+
+    parts = {"domain_weights": ("weight", model.domains), "views": ("view", model.view_names)}
+    columns: list[str] = []
+    for each in fields(Verdict):
+        prefix, names = parts.get(each.name, ("", ()))
+        columns += [f"{prefix}.{name}" for name in names] if prefix else [each.name]
+    writer = csv.DictWriter(sys.stdout, [*columns, "error"], restval="", lineterminator="\n")
     writer.writeheader()
 
-    def write(result: Result) -> None:
-        row: dict[str, Any] = dict(vars(result))
-        if not isinstance(result, Failed):
-            row = result.to_dict()
-            row |= {weights[name]: share for name, share in row.pop("domain_weights").items()}
-            row |= {views[name]: deviations for name, deviations in row.pop("views").items()}
-            row["reasons"] = "; ".join(result.reasons)
-            row |= {name: int(row[name]) for name in ("anomalous", "extrapolated")}
+    def write(name: str, result: Result) -> None:
+        if isinstance(result, DacoError):
+            row: dict[str, object] = {"name": name, "error": result.reason}
+        else:
+            flags = {name: int(getattr(result, name)) for name in ("anomalous", "extrapolated")}
+            row = result.to_dict() | flags | {"reasons": "; ".join(result.reasons)}
+            for field, (prefix, _) in parts.items():
+                row |= {f"{prefix}.{key}": value for key, value in getattr(result, field).items()}
+                del row[field]
         writer.writerow({name: spreadsheet_safe(cell) for name, cell in row.items()})
 
     return write
 
 
-def _show_verdicts(
+def _show(
     console: Output,
     model: MachineModel,
     verdicts: Sequence[Verdict],
+    failures: Sequence[tuple[str, str]],
     find: Find | None,
     verbose: bool,
 ) -> None:
-    """Print a table of verdicts, and how many recordings are anomalous."""
-    from daco.commands.models import alarm_limit, one_in, verdict_lines
-
-    if not verdicts:
-        return
-    numbers = ["score", "p"] if verbose else ["oddness", "healthy ones\nlike this"]
-    table = new_table(["decision"], numbers, padding=0)
-    table.columns[0].no_wrap = True
-    table.add_column("recording", overflow="fold")
+    """Print every verdict, how many recordings are anomalous, and which were not scored."""
     for verdict in verdicts:
-        decision = _DECISIONS.get(verdict.state, f"[yellow]{verdict.state}[/yellow]")
-        alike = one_in(verdict.p_value)
-        if verdict.extrapolated:  # fewer than any of the recordings shows
-            alike = f"below {one_in(verdict.supported_rate)}"
-        cells = [f"{verdict.oddness:.2f}", alike]
-        if verbose:
-            cells = [f"{verdict.score:.4g}", f"{verdict.p_value:.3g}"]
-        lines = [escape(printable(verdict.name)), *verdict_lines(verdict, verbose)]
-        lines += [] if find is None else _sentences(find(verdict))
-        table.add_row(decision, *cells, "\n".join(lines))
-    console.print(table)
-    anomalous = sum(verdict.anomalous for verdict in verdicts)
-    counted = f"{anomalous} of {quantity(verdicts, 'recording')} anomalous"
-    rule = " (an oddness of 1 or more)" if anomalous and not verbose else ""
-    console.write(f"{counted}{rule}. {alarm_limit(model)}")
-    others = Counter(each.state for each in verdicts if each.state not in _DECISIONS)
-    if others:
-        counts = ", ".join(f"{state} ({count})" for state, count in others.items())
-        console.write(f"Recordings not judged by their sound: {counts}.")
-    most = max(verdict.windows for verdict in verdicts)
-    if most > 1:
-        console.write(f"The limit holds for one window. A recording has up to {most} windows.")
+        line = headline(verdict.state, verdict.oddness, verdict.name)
+        console.print(line, soft_wrap=True)
+        lines = [*verdict_lines(verdict, verbose)]
+        if find is not None:
+            lines += _sentences(find(verdict))
+        for line in lines:
+            console.print(Padding(line, (0, 0, 0, INDENT)))
+    if verdicts:
+        anomalous = sum(verdict.anomalous for verdict in verdicts)
+        rule = " (an oddness of 1 or more)" if anomalous else ""
+        counted = f"{anomalous} of {quantity(verdicts, 'recording')} anomalous"
+        console.write(f"{counted}{rule}. {alarm_limit(model)}")
+        others = Counter(each.state for each in verdicts if each.state not in JUDGED)
+        if others:
+            counts = ", ".join(f"{state} ({count})" for state, count in others.items())
+            console.write(f"Recordings not judged by their sound: {counts}.")
+        if (most := max(verdict.windows for verdict in verdicts)) > 1:
+            console.write(f"The limit holds for one window. A recording has up to {most} windows.")
+    if failures:
+        console.write(f"{quantity(failures, 'recording')} could not be scored:")
+    for name, reason in failures:
+        console.write(f"  {name}: {reason}", wrap=False)
 
 
-def _sentences(findings: list[Finding] | None) -> list[str]:
+def _sentences(findings: list[Finding] | None) -> list[Text]:
     from daco.monitoring.findings import NOTHING
 
     if findings is None:
         return []
-    return [escape(each.text) for each in findings] or [NOTHING]
-
-
-def _show_failures(console: Output, failures: Sequence[Failed]) -> None:
-    if failures:
-        console.write(f"{quantity(failures, 'recording')} could not be scored:")
-    for failed in failures:
-        console.write(f"  {failed.name}: {failed.error}", wrap=False)
+    return [Text(each.text) for each in findings] or [Text(NOTHING)]

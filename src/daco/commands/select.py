@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import MANY, Output, print_json, progress_bars
+from daco.commands.console import MANY, Output, estimate_text, print_json, progress_bars
 from daco.commands.options import Location, location_argument, option
-from daco.commands.records import estimate_text, show_records
 from daco.text import name_list
 
 if TYPE_CHECKING:
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 def select(
     table: Annotated[Location, location_argument("Use the training clips of this table.")],
     grid: shared.Grid = "9",
-    readout: Annotated[
-        str | None, option("Use this readout of the table. The default is the first.")
-    ] = None,
+    readout: Annotated[str | None, option("Use this readout, not the first.")] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
     as_json: shared.AsJson = False,
@@ -73,8 +70,7 @@ def _show(console: Output, selection: Selection) -> None:
     common = selection.common if len(machines) > 1 else None
     if common is not None:
         rows.append(_row(common, f"all {common.domains['machines']}", ()))
-    texts = {"machine": "machine", "clips": "clips", "use": "use"}
-    show_records(console, rows, texts, {"criterion": "criterion", "floor": "floor"})
+    console.table(rows, ["machine", "clips", "use"], ["criterion", "floor"])
     if many:
         uses = Counter(each.choice.config for each in machines).most_common()
         listed = ", ".join(f"{config} for {n:,}" for config, n in uses)

@@ -6,13 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rich.markup import escape
-
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, new_table, progress_bars
+from daco.commands.console import Output, interruptible, progress_bars
 from daco.commands.options import Location, location_argument, option, require_folder
 from daco.errors import InputError, ModelError
-from daco.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,9 +19,7 @@ _COLUMNS = 8  # levels that fit beside the names in 80 columns
 
 def sensitivity(
     model: shared.ModelPath,
-    normals: Annotated[
-        Location, location_argument("Use these normal recordings of the model's machine.")
-    ],
+    normals: Annotated[Location, location_argument("Use these normals of the machine.")],
     out: Annotated[Path | None, option("Write all rates to this CSV file.")] = None,
     picture: Annotated[Path | None, option("Draw the rates to this .png or .svg file.")] = None,
     level: shared.Levels = None,
@@ -98,17 +93,15 @@ def _show(console: Output, rates: pd.DataFrame, false_alarm_rate: float) -> None
 
     levels = sorted(rates["level_db"].dropna().unique(), reverse=True)
     levels = levels[:: -(-len(levels) // _COLUMNS)][::-1]  # every so many, down from the highest
-    table = new_table(
-        ["fault", "domain"], ["by", "from", "none", *(f"{each:g}" for each in levels)]
-    )
-    table.columns[0].no_wrap = True
+    headings = ["none", *(f"{each:g}" for each in levels)]
+    rows = []
     for fault, domain, from_db, _, by in caught_from(rates).itertuples(index=False, name=None):
         own = rates[rates["fault"].isin(["", fault]) & (rates["domain"] == domain)]
         shares = own.loc[own["level_db"].isna() | own["level_db"].isin(levels), "rate"]
+        cells = zip(headings, [f"{100 * share:.0f}" for share in shares], strict=True)
         start = "-" if from_db != from_db else f"{from_db:g}"
-        cells = [f"{100 * share:.0f}" for share in shares]
-        table.add_row(fault, escape(printable(domain)), by, start, *cells)
-    console.print(table)
+        rows.append({"fault": fault, "domain": domain, "by": by, "from": start, **dict(cells)})
+    console.table(rows, ["fault", "domain"], ["by", "from", *headings])
     clean = rates[rates["fault"] == ""]
     counts = [f"{n} of {name}" for name, n in zip(clean["domain"], clean["clips"], strict=True)]
     console.write(

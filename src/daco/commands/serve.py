@@ -22,18 +22,10 @@ def serve(
             "models (*.daco) does as well: recordings then come over HTTP."
         ),
     ] = Path("."),
-    address: Annotated[
-        str | None, option("Listen on this host and port, such as 127.0.0.1:8477.")
-    ] = None,
-    database: Annotated[
-        str | None, option("Store results here: sqlite:///FILE or postgresql://USER@HOST/NAME.")
-    ] = None,
-    workers: Annotated[
-        int | None, option("Judge recordings in this many processes.", min=1)
-    ] = None,
-    check: Annotated[
-        bool, flag("--check", "Print every value in force and where it comes from, then exit.")
-    ] = False,
+    address: Annotated[str | None, option("Listen on this host and port.")] = None,
+    database: Annotated[str | None, option("Store results at this database URL.")] = None,
+    workers: Annotated[int | None, option("Judge in this many processes.", min=1)] = None,
+    check: Annotated[bool, flag("--check", "Print every value and its origin.")] = False,
 ) -> None:
     """Monitor a plant: judge recordings, store results, raise alarms, send messages, show a page.
 

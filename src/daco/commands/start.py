@@ -19,18 +19,13 @@ _SHOWN = 10
 
 
 def start(
-    recordings: Annotated[
-        Path,
-        argument("Use the healthy recordings in this folder: one folder for each machine."),
-    ],
+    recordings: Annotated[Path, argument("Use the folder of each machine in this one.")],
     out: Annotated[Path, option("Write daco.toml, models and inboxes into this folder.")] = Path(
         "."
     ),
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
-    no_serve: Annotated[
-        bool, flag("--no-serve", "End before the monitor starts. Run daco serve later.")
-    ] = False,
+    no_serve: Annotated[bool, flag("--no-serve", "End before the monitor starts.")] = False,
 ) -> None:
     """Set up a monitor from recordings of healthy machines, and start it.
 

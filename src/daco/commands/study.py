@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from rich.markup import escape
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, progress_bars
+from daco.commands.console import Output, estimate_text, interruptible, progress_bars
 from daco.commands.options import Location, location_option, option
-from daco.commands.records import estimate_text, show_records
 from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
@@ -21,13 +20,8 @@ _SETS = {"dev": "development", "eval": "evaluation"}
 
 def study(
     dev: Annotated[Location, location_option("Use these embeddings of development machines.")],
-    out: Annotated[
-        Location,
-        location_option("Write the results to this folder, or continue a study there."),
-    ],
-    eval: Annotated[
-        Location | None, location_option("Use these embeddings of evaluation machines.")
-    ] = None,
+    out: Annotated[Location, location_option("Write results to this folder, or continue there.")],
+    eval: Annotated[Location | None, location_option("Use these evaluation machines.")] = None,
     truth: shared.Truth = None,
     grid: shared.Grid = "51",
     system: Annotated[
@@ -46,23 +40,15 @@ def study(
         ),
     ] = None,
     rule: Annotated[
-        str,
-        option("Choose by this rule: guarded, label-free, paper, criterion or dev."),
+        str, option("Choose by guarded, label-free, paper, criterion or dev.")
     ] = "guarded",
-    readout: Annotated[
-        str | None,
-        option("Use this readout, or several joined with +. The default is the first."),
-    ] = None,
+    readout: Annotated[str | None, option("Use this readout, or several (A+B).")] = None,
     seed: shared.CriterionSeed = 0,
     splits: shared.Splits = shared.SPLITS,
-    false_alarm_rate: Annotated[
-        float, option("Decide for this false-alarm rate.")
-    ] = shared.FALSE_ALARM_RATE,
+    false_alarm_rate: Annotated[float, option("Decide at this rate.")] = shared.FALSE_ALARM_RATE,
     workers: shared.Processes = None,
     report: Annotated[bool, option("Write the report.")] = True,
-    export: Annotated[
-        Path | None, option("Write figures and tables for a publication to this folder.")
-    ] = None,
+    export: Annotated[Path | None, option("Write figures and tables to this folder.")] = None,
     engine: shared.Engine = "local",
 ) -> None:
     """Evaluate a grid of configurations, choose one, and report how far to trust the choice.
@@ -119,7 +105,7 @@ def show_study(console: Output, result: StudyResult) -> None:
         rules[each] = [estimate_text(*values) for values in ends]
     rules["picks"] = rules["configuration"].replace("", "(mean of all)")
     texts, scores = {"rule": "rule", "picks": "picks"}, {each: f"{each} score" for each in known}
-    show_records(console, rules.to_dict("records"), texts, scores)
+    console.table(rules.to_dict("records"), texts, scores)
     if known:
         sizes = {each: int(rules[machines[each]].max()) for each in known}
         listed = " and ".join(f"{n} {each}" for each, n in sizes.items())

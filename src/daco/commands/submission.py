@@ -14,10 +14,7 @@ def submission(
     run: RunFolder,
     label: Annotated[str, option("Give the label of the system, such as Kato_Hitachi_task2_1.")],
     out: Annotated[Path, option("Write task2/LABEL in this folder. Several systems may share it.")],
-    config: Annotated[
-        str | None,
-        option("Submit this configuration instead of the chosen one, such as blend."),
-    ] = None,
+    config: Annotated[str | None, option("Submit this configuration, not the chosen one.")] = None,
 ) -> None:
     """Write the challenge's files: scores, decisions and the meta file of one system.
 

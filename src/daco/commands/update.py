@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars, show_skipped
@@ -22,28 +22,22 @@ from daco.text import quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
+    from daco.embedding.normals import Normals, Skipped
 
 
 def update(
     model: shared.ModelPath,
     normals: Annotated[
-        Location | None,
-        location_argument(
-            "Add these normal recordings (a file, folder or manifest) or embeddings."
-        ),
+        Location | None, location_argument("Add these recordings, or embeddings.")
     ] = None,
     domain: Annotated[
-        str | None, option("Add them to this operating condition, which may be new.")
+        str | None, option("Add them to this operating condition, known or new.")
     ] = None,
-    remove: Annotated[
-        list[str] | None, options("Remove the normal with this name. Repeat it for more.")
-    ] = None,
+    remove: Annotated[list[str] | None, options("Remove this normal. Repeat it for more.")] = None,
     undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
-    and_calibrate: Annotated[
-        bool, flag("--and-calibrate", "Set the alarm limit from the new clips, too.")
-    ] = False,
+    and_calibrate: Annotated[bool, flag("--and-calibrate", "Set the alarm limit, too.")] = False,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
     domain_level: shared.DomainLevel = None,
@@ -88,17 +82,15 @@ def update(
         done = f"Removed {removed}. There are now {len(after)}."
         save_model(console, before, after, target, verbose, done)
         return
-    with progress_bars(errors) as report:
-        clips, gathered = additions.new_normals(
-            before,
-            normals,
-            weights=weights,
-            device=device,
-            domain_level=domain_level,
-            session_by=session_by,
-            progress=partial(report, "embedding"),
-        )
-    errors.notes(gathered.warnings)
+    clips, skipped = gather_normals(
+        errors,
+        before,
+        normals,
+        weights=weights,
+        device=device,
+        domain_level=domain_level,
+        session_by=session_by,
+    )
     addition = additions.checked_addition(before, clips, domain, keep_suspicious)
     errors.notes(addition.notes)
     if not len(addition.clips):
@@ -111,7 +103,21 @@ def update(
         errors.notes([f"{moved} of the last calibration became part of the normals."])
     done = f"Added {quantity(addition.clips, 'recording')}. There are now {len(after)}."
     save_model(console, before, after, target, verbose, done)
-    show_skipped(console, (*gathered.skipped, *addition.left_out), code=shared.SKIPPED_EXIT)
+    show_skipped(console, (*skipped, *addition.left_out), code=shared.SKIPPED_EXIT)
+
+
+def gather_normals(
+    errors: Output, model: MachineModel, source: Location, **options: Any
+) -> tuple[Normals, Skipped]:
+    """New clips as those of the model, with notes, and recordings that could not be embedded."""
+    from daco.detector.additions import new_normals
+
+    with progress_bars(errors) as report:
+        clips, gathered = new_normals(
+            model, source, progress=partial(report, "embedding"), **options
+        )
+    errors.notes(gathered.warnings)
+    return clips, gathered.skipped
 
 
 def target_of(model: MachineModel, path: Path, out: Path | None) -> Path:
@@ -141,4 +147,4 @@ def save_model(
     show_model(console, after, before, verbose)
     if verbose:
         console.write(f"sha256 {before.sha256[:12]} -> {after.sha256[:12]}")
-    show_files(console, [path], [] if previous is None else [Path(str(previous))])
+    show_files(console, [path], [previous] if previous else [])

@@ -6,17 +6,19 @@ import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.padding import Padding
 from rich.text import Text
 
 from daco.commands import options as shared
 from daco.commands.console import Output
+from daco.commands.models import headline
 from daco.commands.options import argument, flag
 from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
 from daco.errors import InputError
@@ -24,9 +26,7 @@ from daco.text import name_list, printable, quantity
 
 if TYPE_CHECKING:
     from daco.monitoring.engine import Plant, Summary
-    from daco.monitoring.store import Outcome, Recording, StoredClip
-
-_WORDS = {"normal": ("normal ", "green"), "anomalous": ("ANOMALY", "bold red")}
+    from daco.monitoring.store import Outcome, Recording
 
 
 def watch(
@@ -68,17 +68,18 @@ def watch(
         )
     if once and not any(each.folder for each in machines):
         raise InputError("--once is for folders of recordings; live sound has no end.")
-    console, errors = Output(), Output(stderr=True)
+    errors = Output(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    failures: Sequence[str] = ()
     with _ending_signals() as ending:
         running = Plant(config)
-        terminal = _Terminal(console, running)
-        summary = None
+        terminal = _Terminal(Output(), running)
         try:
             _introduce(errors, running)
             running.on_outcome.append(terminal.show)
             if once:
                 summary = running.once(ending.is_set)
+                failures = summary.failures
                 _conclude(errors, summary)
             else:
                 running.start()
@@ -87,9 +88,9 @@ def watch(
             errors.write(terminal.counts())
         finally:
             running.stop()
-    if summary is not None and summary.failures:
+    if failures:
         raise typer.Exit(1)
-    if exit_code and terminal.opened:
+    if exit_code and terminal.counted["alarm"]:
         raise typer.Exit(shared.ALARM_EXIT)
 
 
@@ -99,58 +100,49 @@ class _Terminal:
     def __init__(self, console: Output, plant: Plant) -> None:
         self._console, self._machines = console, plant.config.machine
         self._lock = threading.Lock()
-        self._states: Counter[str] = Counter()
-        self._refused = self.opened = 0
+        self.counted: Counter[str] = Counter()
 
     def show(self, recording: Recording, outcome: Outcome) -> None:
-        """Print one outcome."""
-        now = f"{datetime.now():%H:%M:%S} "
-        prefix = f"{recording.machine}: " if len(self._machines) > 1 else ""
-        name = printable(prefix + recording.name)
+        """Print one outcome: a recording with reasons to mistrust its verdict, and alarms."""
+        machine = self._machines[recording.machine]
+        name = recording.name
+        if len(self._machines) > 1:
+            name = f"{recording.machine}: {name}"
         with self._lock:
             if outcome.refused is not None:
-                self._refused += 1
-                reason = f" {name}: {printable(outcome.refused)}"
-                self._print(Text.assemble(now, ("unusable", "yellow"), reason))
-            elif outcome.clip is not None:
-                self._states[outcome.clip.state] += 1
-                self._show_clip(now, name, outcome.clip)
-                self._show_alarms(outcome, outcome.clip)
+                self.counted["file"] += 1
+                self._print(Text.assemble(("unusable", "yellow"), f" {name}: {outcome.refused}"))
+            if outcome.clip is None:
+                return
+            state = outcome.clip.state
+            self.counted[state] += 1
+            self._print(headline(state, outcome.clip.oddness, name))
+            for reason in outcome.clip.reasons:
+                if not reason.startswith("views:"):  # of every anomaly; the page has it
+                    self._detail(reason, "yellow")
+            for number in outcome.opened:
+                self.counted["alarm"] += 1
+                text = f"ALARM {number}, {machine.name}: {state} (rule: {machine.rule})"
+                self._detail(text, "bold white on red")
+            for number in outcome.cleared:
+                self._detail(f"alarm {number}, {machine.name}, is over", "green")
 
     def _print(self, line: Text) -> None:
-        self._console.print(line, soft_wrap=True)
+        self._console.print(f"{datetime.now():%H:%M:%S}", line, soft_wrap=True)
 
-    def _show_clip(self, now: str, name: str, clip: StoredClip) -> None:
-        """One line for a judged recording, and one for every reason to mistrust the verdict."""
-        decision, style = _WORDS.get(clip.state, (f"{clip.state:<7}", "yellow"))
-        figure = f" {clip.oddness:5.2f}  " if clip.state in _WORDS else "        "
-        room = max(20, self._console.width - len(now + decision + figure))
-        if len(name) > room:  # names differ at their ends
-            name = f"…{name[1 - room :]}"
-        self._print(Text.assemble(now, (decision, style), figure, name))
-        for reason in clip.reasons:
-            if not reason.startswith("views:"):  # of every anomaly; the page has it
-                line = Text(f"         {printable(reason)}", "yellow")
-                line.truncate(self._console.width, overflow="ellipsis")
-                self._print(line)
-
-    def _show_alarms(self, outcome: Outcome, clip: StoredClip) -> None:
-        machine = self._machines[clip.machine]
-        title = printable(machine.name)
-        for number in outcome.opened:
-            self.opened += 1
-            line = f"         ALARM {number}, {title}: {clip.state} (rule: {machine.rule})"
-            self._print(Text(line, "bold white on red"))
-        for number in outcome.cleared:
-            self._print(Text(f"         alarm {number}, {title}, is over", "green"))
+    def _detail(self, text: str, style: str) -> None:
+        self._console.print(Padding(Text(printable(text), style), (0, 0, 0, 9)))
 
     def counts(self) -> str:
         """What was printed, in one sentence."""
-        parts = [quantity(self._states.total(), "recording")]
-        parts.append(f"{self._states['anomalous']} anomalous")
-        parts += [f"{n} {state}" for state, n in self._states.items() if state not in _WORDS]
-        parts.append(quantity(self.opened, "alarm"))
-        refused = f"; {quantity(self._refused, 'file')} could not be used" if self._refused else ""
+        counted = dict(self.counted)
+        files, alarms = counted.pop("file", 0), counted.pop("alarm", 0)
+        parts = [quantity(sum(counted.values()), "recording")]
+        counted.pop("normal", 0)
+        parts.append(f"{counted.pop('anomalous', 0)} anomalous")
+        parts += [f"{n} {state}" for state, n in counted.items()]
+        parts.append(quantity(alarms, "alarm"))
+        refused = f"; {quantity(files, 'file')} could not be used" if files else ""
         return f"{', '.join(parts)}{refused}."
 
 

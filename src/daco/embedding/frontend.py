@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from daco.audio.decode import Decoder, Sound, Waveforms
 from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
 from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
-from daco.audio.quality import far_reasons, length_reasons, loudness, sound_reasons
+from daco.audio.quality import length_reasons, quality_of
 from daco.backbones import Backbone, load
 from daco.backbones.levels import LEVELS, level_network, sound_levels
 from daco.backbones.protocol import embed_safely
@@ -120,9 +120,6 @@ class EmbeddedRecording:
     reasons : tuple of str
         Problems of the sound: ``silent``, ``clipped``, ``short`` or ``long``, each followed by a
         colon and the details.
-    peak, rms : float
-        Largest absolute sample, and root mean square around the mean, of the near microphone if
-        there are two; full scale is 1.
     """
 
     embeddings: Float32s
@@ -130,8 +127,6 @@ class EmbeddedRecording:
     seconds: float
     sample_rate: int
     reasons: tuple[str, ...]
-    peak: float
-    rms: float
     levels: Float32s | None = None
 
 
@@ -273,8 +268,6 @@ class Listener:
         ]
         clips = zip(*windows, strict=True)
         vectors = embed_equal(self.net, clips, (*self.readouts, LEVELS), frontend.channel)
-        near = native[NEAR] if native.ndim == 2 else native
-        peak, rms = loudness(near)
         parts = [vectors[name] for name in self.readouts]
         return EmbeddedRecording(
             embeddings=parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1),
@@ -282,12 +275,9 @@ class Listener:
             seconds=seconds,
             sample_rate=sound.rate,
             reasons=(
-                *sound_reasons(near, peak, rms),
-                *(far_reasons(native[FAR]) if native.ndim == 2 else ()),
+                *quality_of(sound)["reasons"],
                 *(length_reasons(seconds, frontend.seconds) if window is None else ()),
             ),
-            peak=peak,
-            rms=rms,
             levels=vectors[LEVELS],
         )
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daco.backbones.levels import LEVELS
-from daco.data.clips import COLUMNS, ClipTable
+from daco.data.clips import ClipTable
 from daco.data.parquet import attributes_text, column_name, own_metadata, write_parquet
 from daco.embedding.batches import (
     HASHES,
@@ -24,12 +23,11 @@ from daco.embedding.batches import (
 )
 from daco.embedding.parts import Fingerprint, fingerprints
 from daco.errors import DataError
-from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, is_file, is_folder, open_location, parse_location
-from daco.text import name_list, quantity
+from daco.text import quantity
 
 RECORDINGS = "recordings"
-"""The table's metadata about the paths, sizes and times of all clips it was made of."""
+"""The table's metadata with the hash of all clips it was made of."""
 
 
 def parquet_file(out: Location | str) -> Location:
@@ -54,12 +52,12 @@ def parquet_file(out: Location | str) -> Location:
 
 
 def changes_since(
-    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool, verify: bool = False
+    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool
 ) -> tuple[list[str], int] | None:
     """What differs between a finished table and what embedding would write, in words.
 
     `origin` is that of the vectors that would be made, and `skip` says whether clips may be left
-    out. With `verify` recordings are read and their contents compared; else sizes and times count.
+    out. No recording is read.
 
     Returns
     -------
@@ -73,9 +71,8 @@ def changes_since(
     try:
         with open_location(out) as source, pq.ParquetFile(source) as file:
             stored = own_metadata(file.schema_arrow)
-            columns = file.read(columns=[*COLUMNS, HASHES]).to_pydict()
-        left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
+        left_out = len(json.loads(stored.get("skipped", "[]")))
+    except (pa.ArrowException, OSError, ValueError, TypeError):
         return ["a file that cannot be read"], 0
     changes = [
         "the networks of its views"
@@ -84,50 +81,18 @@ def changes_since(
         for name in dict.fromkeys((*origin, "views"))
         if stored.get(name) != origin.get(name)
     ]
-    changes += _changed_clips(table, columns, left_out)
     if left_out and not skip:
-        changes.append(f"{quantity(len(left_out), 'clip')} left out, and --on-error is fail")
-    if not changes and verify:
-        changes += _changed_contents(table, columns)
-    elif not changes and stored.get(RECORDINGS) != recordings_text(table, fingerprints(table)):
-        changes.append("the size or time of recordings (--verify compares their contents)")
-    return changes, len(left_out)
+        changes.append(f"{quantity(left_out, 'clip')} left out, and --on-error is fail")
+    if not changes and stored.get(RECORDINGS) != recordings_hash(table, fingerprints(table)):
+        changes.append("other recordings (their names, domains, labels, sizes or times)")
+    return changes, left_out
 
 
-def _changed_clips(
-    table: ClipTable, columns: Mapping[str, list[Any]], left_out: Collection[str]
-) -> list[str]:
-    before, now = {*columns["path"], *left_out}, {clip.path for clip in table}
-    changes = [
-        f"{quantity(len(paths), kind)} ({name_list(sorted(paths), 3)})"
-        for paths, kind in ((now - before, "new clip"), (before - now, "missing clip"))
-        if paths
-    ]
-    if changes:
-        return changes
-    clips = tuple(clip for clip in table if clip.path not in left_out)
-    given = replace(table, clips=clips).columns()
-    given["attributes"] = [attributes_text(each) for each in given["attributes"]]
-    nothing = [None] * len(given["path"])  # a table without sessions has no such column
-    changed = [name for name in COLUMNS if given[name] != columns.get(name, nothing)]
-    return [f"the {' and '.join(changed)} of clips"] if changed else []
-
-
-def _changed_contents(table: ClipTable, columns: Mapping[str, list[Any]]) -> list[str]:
-    changed = []
-    for path, sha256 in zip(columns["path"], columns[HASHES], strict=True):
-        try:
-            same = sha256_of_file(table.root / path) == sha256
-        except FileNotFoundError:
-            same = False
-        changed += [] if same else [path]
-    return [f"the content of recordings ({name_list(changed, 3)})"] if changed else []
-
-
-def recordings_text(table: ClipTable, known: Sequence[Fingerprint]) -> str:
-    """A hash of the paths and fingerprints of all recordings."""
-    text = json.dumps([[clip.path for clip in table], known])
-    return hashlib.sha256(text.encode()).hexdigest()
+def recordings_hash(table: ClipTable, known: Sequence[Fingerprint]) -> str:
+    """A hash of all that is known of the recordings, and of their fingerprints."""
+    columns = table.columns()
+    columns["attributes"] = [attributes_text(each) for each in columns["attributes"]]
+    return hashlib.sha256(json.dumps([columns, known]).encode()).hexdigest()
 
 
 def write_table(
@@ -157,7 +122,7 @@ def write_table(
     left_out = [{"path": path, "reason": reason} for path, reason in skipped]
     metadata = dict(origin) | {
         "skipped": json.dumps(left_out, ensure_ascii=False),
-        RECORDINGS: recordings_text(table, known),
+        RECORDINGS: recordings_hash(table, known),
     }
     clips = tuple(clip for clip, reason in reasons if reason is None)
     values = replace(table, clips=clips).columns()

@@ -83,12 +83,12 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
-    advice = (
+    document = fetch_json(
+        url,
         f"On a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
-        "unpacked folders to it."
+        "unpacked folders to it.",
     )
-    document = fetch_json(url, advice)
-    archives: dict[tuple[str, int], Archive] = {}
+    newest: dict[str, tuple[int, Archive]] = {}
     try:
         for entry in document["files"]:
             match = re.fullmatch(_NAMES[split], entry["key"])
@@ -96,21 +96,18 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
                 continue
             machine, revision = match[1], int(match[2] or 1)
             # A mirror may serve the record as it was copied.
-            link = str(entry["links"]["self"]).replace(ZENODO_API + "/", f"{api}/", 1)
-            size, checksum = int(entry["size"]), _checksum(entry["checksum"])
-            archive = Archive(entry["key"], split, machine, size, checksum, link, root)
-            archives[machine.casefold(), revision] = archive
+            link = str(entry["links"]["self"]).replace(f"{ZENODO_API}/", f"{api}/", 1)
+            size, checksum = int(entry["size"]), str(entry["checksum"])
+            if not re.fullmatch(r"md5:[0-9a-f]{32}", checksum):  # pooch takes any file for ""
+                raise ValueError(f"{checksum!r} is not an MD5 checksum")
+            if revision >= newest.get(machine, (0, None))[0]:
+                archive = Archive(entry["key"], split, machine, size, checksum, link, root)
+                newest[machine] = revision, archive
     except (KeyError, TypeError, ValueError) as error:
         raise DownloadError(f"{url} is not a record that daco can read ({error!r}).") from None
-    if not archives:
+    if not newest:
         raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
-    return list({archives[key].machine: archives[key] for key in sorted(archives)}.values())
-
-
-def _checksum(text: str) -> str:
-    if not re.fullmatch(r"md5:[0-9a-f]{32}", text):  # pooch would take an empty one for any file
-        raise ValueError(f"{text!r} is not an MD5 checksum")
-    return text
+    return [newest[machine][1] for machine in sorted(newest, key=str.casefold)]
 
 
 def plan_dataset(
@@ -149,9 +146,7 @@ def plan_dataset(
 
 
 def download_dataset(
-    plan: Sequence[Archive],
-    keep_archives: bool = False,
-    progress: Callable[[Archive, int, int | None], None] | None = None,
+    plan: Sequence[Archive], progress: Callable[[Archive, int, int | None], None] | None = None
 ) -> dict[str, str]:
     """Download, verify and unpack the archives of a plan that are not there.
 
@@ -161,8 +156,6 @@ def download_dataset(
     ----------
     plan : sequence of Archive
         What `plan_dataset` returned.
-    keep_archives : bool
-        Whether to keep the archives after they were unpacked.
     progress : callable, optional
         Called with the archive, the bytes so far and the bytes in all.
 
@@ -181,16 +174,11 @@ def download_dataset(
             _unpack(archive)
         except DownloadError as error:
             failed[archive.name] = str(error)
-            continue
-        if not keep_archives:
-            archive.file.unlink()
-            if not any(archive.file.parent.iterdir()):
-                archive.file.parent.rmdir()
     return failed
 
 
 def _unpack(archive: Archive) -> None:
-    """Unpack an archive, and list its files when all are there."""
+    """Unpack an archive, list its files when all are there, and remove it."""
     try:
         with zipfile.ZipFile(archive.file) as content:
             content.extractall(archive.target)
@@ -200,5 +188,8 @@ def _unpack(archive: Archive) -> None:
         with atomic_write(archive.receipt) as temporary:
             receipt = {"checksum": archive.checksum, "files": sizes}
             temporary.write_text(json.dumps(receipt), encoding="utf-8")
+        archive.file.unlink()
+        if not any(archive.file.parent.iterdir()):
+            archive.file.parent.rmdir()
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise DownloadError(f"{archive.file} cannot be unpacked: {error}.") from None

@@ -217,7 +217,6 @@ class TestListening:
         near, far = both(seconds=2)
         alike = self.listener("lsq").embed(write(tmp_path / "alike.wav", [far, far]))
         assert alike.reasons == ()
-        assert alike.rms == pytest.approx(np.std(far), rel=1e-3)
         dead = self.listener("lsq").embed(write(tmp_path / "dead.wav", [near, 0 * far]))
         assert dead.reasons == ("silent: far microphone, -inf dB of full scale",)
         loud = np.clip(20 * far, -0.999, 0.999)

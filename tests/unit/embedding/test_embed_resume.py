@@ -9,7 +9,6 @@ import sys
 
 import pytest
 from object_store import ObjectStore, environment, object_server, unreachable
-from shared_data import shared
 from small_clips import RATE, FakeNet, make_clips, write_clip
 
 from daco.backbones import load
@@ -138,15 +137,11 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
     net, out = FakeNet(), parse_location(place.uri("e.parquet"))
     embed_clips(clips, net, out)
     origin = origin_of(net, ["level"], 0)
-    monkeypatch.setattr("daco.embedding.output.sha256_of_file", None)
+    monkeypatch.setattr("daco.files.hashing.hashlib.file_digest", None)
     assert changes_since(clips, out, origin, skip=False) == ([], 0)
-    monkeypatch.undo()
-    assert changes_since(clips, out, origin, skip=False, verify=True) == ([], 0)
     place.put("clips/0005.wav", b"RIFF")
     (change,), _ = changes_since(clips, out, origin, skip=False)
-    assert change.startswith("the size or time of recordings")
-    (change,), _ = changes_since(clips, out, origin, skip=False, verify=True)
-    assert change == "the content of recordings (0005.wav)"
+    assert change.startswith("other recordings")
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
@@ -158,22 +153,6 @@ def test_a_missing_recording_and_a_bad_one_are_skipped_and_listed(clips, place):
     report = embed_clips(clips, FakeNet(), place.uri("e.parquet"), on_error="skip")
     assert [path for path, _ in report.skipped] == ["0001.wav", "0002.wav"]
     assert "clips" not in "".join(reason for _, reason in report.skipped)
-
-
-def test_real_recordings_in_a_store_give_the_bytes_of_a_local_run(server, tmp_path):
-    store, machine, here = ObjectStore(*server), shared("real", "audio", "bearing"), tmp_path / "b"
-    for split in ("train", "test"):
-        (here / split).mkdir(parents=True)
-        for path in sorted((machine / split).glob("*.flac"))[:6]:
-            shutil.copy(path, here / split)
-    net, out = load("logmel"), tmp_path / "e.parquet"
-    embed_clips(read_clips(here), net, out)
-    embed_clips(read_clips(store.put_tree(here, "b")), net, store.uri("e.parquet"))
-    there = EmbeddingTable.read(store.uri("e.parquet"))
-    assert (there.matrix() == EmbeddingTable.read(out).matrix()).all()
-    assert there.column("audio_sha256").tolist() == (
-        EmbeddingTable.read(out).column("audio_sha256").tolist()
-    )
 
 
 def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):

@@ -61,8 +61,6 @@ def test_a_file_its_bytes_and_a_stream_are_heard_alike(tmp_path, listener, suffi
         np.testing.assert_array_equal(other.levels, heard.levels)
         assert (other.seconds, other.sample_rate) == (heard.seconds, heard.sample_rate)
         assert other.reasons == heard.reasons
-        assert other.rms == pytest.approx(heard.rms, rel=1e-6)
-    assert heard.peak == pytest.approx(np.abs(noise(2, rate=rate)).max(), rel=0.3)
 
 
 def test_a_network_with_weights(tmp_path):

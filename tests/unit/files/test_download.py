@@ -59,16 +59,6 @@ def test_a_wrong_file_is_not_used(server, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_older_file_stays_until_the_new_one_is_complete(server, tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(b"older")
-    with pytest.raises(DownloadError):
-        fetch(server.add("/wrong", b"other"), path, SHA256)
-    assert path.read_bytes() == b"older"
-    fetch(server.add("/file", BODY), path, SHA256)
-    assert path.read_bytes() == BODY
-
-
 def test_an_error_of_the_server_is_named(server, tmp_path):
     url = server.add("/file", answers=[403] * (download.RETRIES + 1))
     with pytest.raises(DownloadError, match="403"):

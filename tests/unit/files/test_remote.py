@@ -280,13 +280,6 @@ class TestStores:
             store.require_credentials(False)
         assert str(error.value).startswith(f"s3://{store.bucket}/clips: access denied")
 
-    def test_no_credentials(self, store):
-        with (
-            environment(AWS_ACCESS_KEY_ID=None, AWS_SHARED_CREDENTIALS_FILE="none"),
-            pytest.raises(DataError, match="AWS_PROFILE"),
-        ):
-            read_clips(store.uri("clips"))
-
     def test_no_server(self):
         with environment(**unreachable()), pytest.raises(DataError, match="AWS_ENDPOINT_URL"):
             read_clips("s3://plant/clips")
