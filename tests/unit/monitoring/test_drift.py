@@ -27,7 +27,7 @@ def tail(k: int, n: int, p: float) -> float:
 
 def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_false():
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
-    assert (drift.stale, drift.points_to) == (True, "machine")
+    assert drift.stale
     assert drift.sentence.endswith(
         "points to the machine. 21 % of the last 200 recordings are anomalous; of a healthy "
         "machine about 10 % would be."
@@ -38,25 +38,22 @@ def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_fa
 
 
 def test_clips_that_are_odder_alike_may_be_either_and_levels_tell_more():
-    odder = judged(42, 200, power=3)
-    assert drift_of(odder, 0.1).points_to == "either"
-    assert "or the machine changed for good" in drift_of(odder, 0.1).sentence
-    assert drift_of(judged(195, 200), 0.1).points_to == "either"  # hardly any normal clip is left
+    for odder in (judged(42, 200, power=3), judged(195, 200)):  # or hardly any normal clip is left
+        assert "or the machine changed for good" in drift_of(odder, 0.1).sentence
 
 
 @pytest.mark.parametrize(
-    ("code", "points_to", "words"),
+    ("code", "words"),
     [
-        ("range", "surroundings", "have other levels than the healthy ones"),
-        ("short", "recorder", "are shorter than the healthy ones"),
-        ("rate", "recorder", "have another sample rate"),
-        ("silent", "recorder", "are silent"),
-        ("clipped", "recorder", "are overdriven"),
+        ("range", "have other levels than the healthy ones"),
+        ("short", "are shorter than the healthy ones"),
+        ("rate", "have another sample rate"),
+        ("silent", "are silent"),
+        ("clipped", "are overdriven"),
     ],
 )
-def test_recordings_that_cannot_be_judged_are_told_apart(code, points_to, words):
+def test_recordings_that_cannot_be_judged_are_told_apart(code, words):
     drift = drift_of(judged(20, 200), 0.1, not_judged={code: 80, "long": 3})
-    assert drift.points_to == points_to
     assert drift.sentence.startswith(f"80 of the last 283 recordings {words}")
     only = drift_of([], 0.1, not_judged={code: 200})
     assert only.sentence.startswith(f"200 of the last 200 recordings {words}")
@@ -66,7 +63,7 @@ def test_recordings_that_cannot_be_judged_are_told_apart(code, points_to, words)
 
 def test_too_quiet_is_drift_and_few_anomalies_alone_are_not():
     quiet = drift_of(judged(1, 200, power=0.2), 0.1)
-    assert (quiet.stale, quiet.points_to) == (True, "either")
+    assert quiet.stale
     assert quiet.sentence.startswith("Recordings sound calmer than the alarm limit expects")
     assert not drift_of(judged(1, 200), 0.1).stale
     assert not drift_of(judged(1, 20, power=0.2), 0.1).stale
