@@ -133,14 +133,9 @@ def test_clips_until_an_alarm_are_those_of_a_simulation(k, n, share, r):
             clips += 1
         lengths.append(clips)
     mean, median = clips_until_alarm(k, n, share, r)
+    assert clips_until_alarm(k, n, 0.0)[0] == np.inf
     assert mean == pytest.approx(np.mean(lengths), rel=0.1)
     assert median == pytest.approx(np.median(lengths), rel=0.15, abs=1)
-
-
-def test_what_cannot_be_expected():
-    assert clips_until_alarm(3, 5, 0.0)[0] == np.inf
-    with pytest.raises(InputError, match="13"):
-        clips_until_alarm(5, 14, 0.3)
 
 
 def test_expectations_in_words():
@@ -148,6 +143,8 @@ def test_expectations_in_words():
     assert often.sentences[0] == "Expect about 41 false alarms a week."
     assert seldom.sentences[0].startswith("Expect about one false alarm in ")
     assert seldom.false_alarms_low < seldom.false_alarms_a_week < seldom.false_alarms_high
+    with pytest.raises(InputError, match="13"):
+        expect((5, 14), 0.3, 24)
     evidence = expect_of_evidence(5.0, 0.1, 144, 4320)
     assert evidence.false_alarms_a_week == pytest.approx(7 * 144 / 4320)
     assert 5 < evidence.clips_to_alarm < 15
