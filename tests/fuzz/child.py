@@ -30,16 +30,12 @@ from daco.errors import DacoError, ModelError  # noqa: E402
 
 Target = Callable[[bytes], object]
 
-TRIES = 3
-"""Of an input that took long by the clock: a busy machine is not the input's fault."""
-
 
 @dataclass(frozen=True)
 class Limits:
-    """What one input may take: seconds of processor and clock, and bytes."""
+    """What one input may take: seconds of processor, and bytes."""
 
     cpu: float
-    wall: float
     memory: int
 
 
@@ -147,8 +143,6 @@ def misbehave(data: bytes) -> None:
             pass
     if word == "sleep":
         time.sleep(60)
-    if word == "nap":
-        time.sleep(0.4)
     if word == "raise":
         raise KeyError("a mistake of ours")
     if word == "refuse":
@@ -163,24 +157,15 @@ def misbehave(data: bytes) -> None:
 
 
 def run(target: Target, data: bytes, limits: Limits) -> str:
-    """The outcome of one input in a word; signals end what takes long."""
-    for _ in range(TRIES):
-        started = time.monotonic()
-        signal.setitimer(signal.ITIMER_PROF, limits.cpu)
-        signal.setitimer(signal.ITIMER_REAL, 10 * limits.wall)  # asleep, not busy
-        outcome = _outcome(target, data)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        wall = time.monotonic() - started
-        if wall <= limits.wall:
-            return outcome
-    return f"!took {wall:.1f} s by the clock, {TRIES} times"
+    """The outcome of one input in a word; a leading ``!`` marks what must not happen.
 
-
-def _outcome(target: Target, data: bytes) -> str:
-    """The name of the error; a leading ``!`` marks what must not happen."""
+    Signals end what takes long.
+    """
+    signal.setitimer(signal.ITIMER_PROF, limits.cpu)
+    signal.setitimer(signal.ITIMER_REAL, 10 * limits.cpu)  # asleep, not busy
     try:
         target(data)
+        return "accepted"
     except DacoError as error:
         if _ran_out_of_memory(error):
             return f"!ran out of memory, said as: {error}"
@@ -188,7 +173,9 @@ def _outcome(target: Target, data: bytes) -> str:
     except BaseException as error:
         # Neither a crash nor a refusal: a mistake of daco that the user gets to see.
         return f"!{type(error).__name__}: {error}"[:500]
-    return "accepted"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _ran_out_of_memory(error: BaseException | None) -> bool:

@@ -20,7 +20,6 @@ def child():
         ("raise", "KeyError: 'a mistake of ours'"),
         ("allocate", "MemoryError"),
         ("hide", "ran out of memory, said as: quietly"),
-        ("nap", "s by the clock, 3 times"),
         ("crash", "died of SIGSEGV"),
         ("loop", "died of SIG"),  # which of the two depends on what else the computer does
         ("sleep", "died of SIGALRM"),
