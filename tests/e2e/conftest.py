@@ -1,15 +1,19 @@
-"""What takes long to start or to fit, made once in a process: a cluster, a browser, a model."""
+"""What takes long to start or to fit, made once in a process: services, a browser, a model."""
 
 from __future__ import annotations
 
 import shutil
+from itertools import count
 from pathlib import Path
 
 import pytest
 from browser_pages import started_browser
 from command_line import run
 from drill import NORMALS, write_normals
+from monitored_plant import TOKENS, machine_tables
 from ray_cluster import node_of, ray_cluster
+from receiver import receiving
+from service_process import ServiceProcess
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +48,29 @@ def drill(tmp_path_factory):
 def model(drill, tmp_path):
     """A copy of the model, to be changed."""
     return Path(shutil.copy(drill[1], tmp_path / "drill.daco"))
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory):
+    """Many machines on loopback, and a web server that receives their messages."""
+    root = tmp_path_factory.mktemp("plant")
+    table = {"keep_audio": "all", "max_upload": "1 MB", "adapt": True}
+    with receiving() as receiver:
+        notify = {"webhook": receiver.url}
+        with ServiceProcess(root, machine_tables(root), table, notify) as running:
+            running.receiver, running.unused = receiver, count()
+            yield running
+
+
+@pytest.fixture
+def machine(service):
+    """A machine of its own for each test, so that they do not see each other's clips."""
+    return f"machine-{next(service.unused):02}"
+
+
+@pytest.fixture(scope="session")
+def locked(tmp_path_factory):
+    """One machine on every address of this computer, with a token for each role."""
+    table = {"address": "0.0.0.0:0", "tokens": TOKENS}
+    with ServiceProcess(tmp_path_factory.mktemp("locked"), service=table) as running:
+        yield running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 import signal
@@ -11,24 +10,17 @@ import pytest
 from browser_pages import CONTRAST, DESK, PHONE, box_of
 from monitored_plant import (
     NAUGHTY,
+    PEOPLE,
     SMALL,
     add_clips,
     clips_of,
-    machine_tables,
     opened,
     raise_alarm,
     send,
     tab_to,
 )
 from playwright.sync_api import expect
-from receiver import receiving
 from service_process import ServiceProcess, faulty, humming, normal, wait_until, wav
-
-TOKENS = {name: f"{name}-{'x' * 20}-secret" for name in ("viewer", "operator", "administrator")}
-TABLE = {
-    name: {"role": name, "sha256": hashlib.sha256(token.encode()).hexdigest()}
-    for name, token in TOKENS.items()
-}
 
 DRAWN = """async width => {
     const frame = () => new Promise(requestAnimationFrame);
@@ -38,18 +30,7 @@ DRAWN = """async width => {
 """Wait until the page has its new width, the chart noticed it, and was drawn again."""
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory):
-    root = tmp_path_factory.mktemp("plant")
-    table = {"keep_audio": "all", "max_upload": "1 MB", "adapt": True}
-    with receiving() as receiver:
-        notify = {"webhook": receiver.url}
-        with ServiceProcess(root, machine_tables(root), table, notify) as started:
-            started.receiver = receiver
-            yield started
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def furnished(service):
     """A machine with a history and an open alarm."""
     add_clips(service, "furnished", [2.5 if row % 4 == 0 else 0.3 for row in range(120)])
@@ -81,14 +62,18 @@ def test_the_evidence_of_a_fault_is_seen_on_its_way_to_the_limit(browser, servic
         expect(figures.locator("meter")).to_be_visible()
 
 
-def test_a_recording_is_judged_and_shown_beside_its_nearest_healthy_one(browser, service):
-    with opened(browser, service, "machines/first") as page:
+def test_a_recording_is_judged_and_shown_beside_its_nearest_healthy_one(browser, service, machine):
+    with opened(browser, service, f"machines/{machine}") as page:
         expect(page.locator(".first-steps")).to_be_visible()
+        send(page, "trial.wav", faulty(), record=False)
+        expect(page.locator(".upload")).to_contain_text("Only a trial: it is not stored.")
+        assert clips_of(service, machine) == []
+        page.reload()
         send(page, "squeal.wav", faulty())
         expect(page.locator(".upload")).to_contain_text("sounds different")
         expect(page.locator(".clip-panel h2")).to_have_text("squeal.wav")
         expect(page.locator(".clip-row")).to_have_count(1)
-        expect(page).to_have_url(re.compile(r"#/machines/first/clips/\d+$"))
+        expect(page).to_have_url(re.compile(rf"#/machines/{machine}/clips/\d+$"))
         for title in ("This recording", "Most similar healthy recording"):
             player = page.locator(".player", has_text=title)
             expect(player.locator("canvas")).to_be_visible()
@@ -104,17 +89,9 @@ def test_a_recording_is_judged_and_shown_beside_its_nearest_healthy_one(browser,
         )
 
 
-def test_a_trial_is_judged_and_not_stored(browser, service):
-    with opened(browser, service, "machines/trial") as page:
-        send(page, "trial.wav", faulty(), record=False)
-        expect(page.locator(".upload")).to_contain_text("sounds different")
-        expect(page.locator(".upload")).to_contain_text("Only a trial: it is not stored.")
-        assert clips_of(service, "trial") == []
-
-
-def test_a_file_can_be_dropped_anywhere(browser, service):
+def test_a_file_can_be_dropped_anywhere(browser, service, machine):
     with opened(browser, service) as page:
-        card = page.locator('.card[data-id="sound"]')
+        card = page.locator(f'.card[data-id="{machine}"]')
         expect(card).to_be_visible()
         files = page.evaluate_handle(
             """bytes => {
@@ -128,28 +105,28 @@ def test_a_file_can_be_dropped_anywhere(browser, service):
         expect(page.locator("#dropzone")).to_be_visible()
         card.dispatch_event("drop", {"dataTransfer": files})
         expect(page.locator("#dropzone")).to_be_hidden()
-        expect(page.get_by_label("Machine", exact=True)).to_have_value("sound")
+        expect(page.get_by_label("Machine", exact=True)).to_have_value(machine)
         page.get_by_label("Record it").check()
         page.get_by_role("button", name="Judge").click()
         expect(page.locator(".upload")).to_contain_text("healthy")
-        assert clips_of(service, "sound")[0]["name"] == "dropped.wav"
+        assert clips_of(service, machine)[0]["name"] == "dropped.wav"
 
 
-def test_failures_are_told_in_words(browser, service):
-    with opened(browser, service, "machines/unheard", expected=("status of 4",)) as page:
+def test_failures_are_told_in_words(browser, service, machine):
+    with opened(browser, service, f"machines/{machine}", expected=("status of 4",)) as page:
         send(page, "letter.wav", b"Dear Sir or Madam")
         expect(page.locator(".upload").first).to_contain_text("ot audio")
         send(page, "long.wav", normal() * 40)
         expect(page.locator(".upload").first).to_contain_text("too big")
         # and nobody is invited to send the same once more
         expect(page.get_by_role("button", name="Try again")).to_have_count(0)
-        assert clips_of(service, "unheard") == []
+        assert clips_of(service, machine) == []
 
 
-def test_a_busy_service_is_asked_again(browser, service):
+def test_a_busy_service_is_asked_again(browser, service, machine):
     said = {"detail": "The service is busy. Try again in a moment."}
     busy = {"status": 503, "headers": {"Retry-After": "1"}, "json": said}
-    with opened(browser, service, "machines/busy-line", expected=("status of 503",)) as page:
+    with opened(browser, service, f"machines/{machine}", expected=("status of 503",)) as page:
         # An overload that begins and ends on cue can only be staged between the two.
         page.route("**/score?*", lambda route: route.fulfill(**busy), times=1)
         page.evaluate(
@@ -164,12 +141,12 @@ def test_a_busy_service_is_asked_again(browser, service):
         expect(page.locator(".upload")).to_contain_text("healthy")
         told = page.evaluate("window.told")  # all of it: it is shown for a second only
         assert any("is busy. Trying again in 1 s" in text for text in told), told
-        assert len(clips_of(service, "busy-line")) == 1
+        assert len(clips_of(service, machine)) == 1
 
 
-def test_only_one_of_two_recordings_sounds(browser, service):
-    clip = service.score(wav(humming(5, seconds=10)), "sound").json()["clip"]
-    with opened(browser, service, f"machines/sound/clips/{clip['id']}") as page:
+def test_only_one_of_two_recordings_sounds(browser, service, machine):
+    clip = service.score(wav(humming(5, seconds=10)), machine).json()["clip"]
+    with opened(browser, service, f"machines/{machine}/clips/{clip['id']}") as page:
         titles = ("This recording", "Most similar healthy recording")
         mine, other = (page.locator(".player", has_text=title) for title in titles)
         sounding = re.compile("sounding")
@@ -192,29 +169,29 @@ def test_only_one_of_two_recordings_sounds(browser, service):
         expect(other).not_to_have_class(sounding)
 
 
-def test_a_recording_is_deleted_with_its_sound(browser, service):
-    clip = service.score(wav(humming(4321)), "gone", name="private.wav").json()["clip"]
-    with opened(browser, service, f"machines/gone/clips/{clip['id']}") as page:
+def test_a_recording_is_deleted_with_its_sound(browser, service, machine):
+    clip = service.score(wav(humming(4321)), machine, name="private.wav").json()["clip"]
+    with opened(browser, service, f"machines/{machine}/clips/{clip['id']}") as page:
         page.get_by_role("button", name="Delete").click()
         in_dialog(page, "Delete")
         expect(page.locator("#polite")).to_have_text("Deleted.")
         expect(page.locator(".clip-row")).to_have_count(0)
-    assert clips_of(service, "gone") == []
+    assert clips_of(service, machine) == []
     assert not list((service.folder / "kept").rglob(f"{clip['audio_sha256']}*"))
 
 
 # Alarms
 
 
-def test_an_alarm_is_acknowledged_shelved_and_cleared(browser, service):
+def test_an_alarm_is_acknowledged_shelved_and_cleared(browser, service, machine):
     with opened(browser, service) as page:
         expect(page.locator("#live")).to_have_text("Live")
-        raise_alarm(service, "press")
-        expect(page.locator("#urgent")).to_contain_text("New alarm: press. Sounds different")
+        raise_alarm(service, machine)
+        expect(page.locator("#urgent")).to_contain_text(f"New alarm: {machine}. Sounds different")
         expect(page).to_have_title(re.compile(r"^\(\d+\) Machines"))
-        expect(page.locator('.card[data-id="press"]')).to_contain_text("Alarm")
-        page.locator(".alarm.open", has_text="press").get_by_role("link").click()
-        expect(page.locator("h1")).to_have_text("press")
+        expect(page.locator(f'.card[data-id="{machine}"]')).to_contain_text("Alarm")
+        page.locator(".alarm.open", has_text=machine).get_by_role("link").click()
+        expect(page.locator("h1")).to_have_text(machine)
         alarm = page.locator(".alarm.open")
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("What did you find").fill("loose belt, tightened")
@@ -238,9 +215,9 @@ def test_an_alarm_is_acknowledged_shelved_and_cleared(browser, service):
         expect(page.locator(".alarm")).to_contain_text("Cleared by local")
 
 
-def test_an_acknowledgement_that_fails_can_be_tried_again(browser, service):
-    raise_alarm(service, "sound")
-    with opened(browser, service, "machines/sound", expected=("ERR_FAILED",)) as page:
+def test_an_acknowledgement_that_fails_can_be_tried_again(browser, service, machine):
+    raise_alarm(service, machine)
+    with opened(browser, service, f"machines/{machine}", expected=("ERR_FAILED",)) as page:
         page.route("**/acknowledge", lambda route: route.abort(), times=1)
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("What did you find").fill("nothing")
@@ -251,9 +228,9 @@ def test_an_acknowledgement_that_fails_can_be_tried_again(browser, service):
         expect(page.locator(".alarm")).to_contain_text("Acknowledged by local")
 
 
-def test_an_alarm_is_answered_and_its_recordings_say_so(browser, service):
-    raise_alarm(service, "answered")
-    with opened(browser, service, "machines/answered") as page:
+def test_an_alarm_is_answered_and_its_recordings_say_so(browser, service, machine):
+    raise_alarm(service, machine)
+    with opened(browser, service, f"machines/{machine}") as page:
         page.get_by_role("button", name="Acknowledge").click()
         page.get_by_label("What was it?").select_option("false alarm")
         in_dialog(page, "Acknowledge")
@@ -266,8 +243,10 @@ def test_an_alarm_is_answered_and_its_recordings_say_so(browser, service):
         expect(page.locator(".clip-row[aria-current] .tag")).to_have_text("fault")
 
 
-def test_a_machine_rests_out_of_service_and_learns_when_it_is_declared_healthy(browser, service):
-    with opened(browser, service, "machines/resting") as page:
+def test_a_machine_rests_out_of_service_and_learns_when_it_is_declared_healthy(
+    browser, service, machine
+):
+    with opened(browser, service, f"machines/{machine}") as page:
         page.get_by_text("How daco decides").click()
         decisions = page.locator(".decisions").first
         expect(decisions).to_contain_text("The limit of oddness is 1")
@@ -290,15 +269,15 @@ def test_a_machine_rests_out_of_service_and_learns_when_it_is_declared_healthy(b
         page.get_by_label("What was done?").fill("bearing changed")
         in_dialog(page, "Save")
         expect(page.locator("#polite")).to_have_text("Saved.")
-    trend = service.get("/v1/machines/resting/trend").json()
+    trend = service.get(f"/v1/machines/{machine}/trend").json()
     assert [note["text"] for note in trend["notes"]] == ["bearing changed"]
 
 
-def test_refused_messages_are_shown_and_sent_again(browser, service):
+def test_refused_messages_are_shown_and_sent_again(browser, service, machine):
     with opened(browser, service, "messages") as page:
         service.receiver.answer = lambda _: 410
-        raise_alarm(service, "refused")
-        row = page.locator("[data-message]", has_text="refused")
+        raise_alarm(service, machine)
+        row = page.locator("[data-message]", has_text=machine)
         expect(row).to_contain_text("New alarm")
         service.receiver.answer = lambda _: 204
         page.get_by_role("button", name="Send a test message").click()
@@ -308,13 +287,13 @@ def test_refused_messages_are_shown_and_sent_again(browser, service):
         expect(page.locator("table")).to_contain_text("test message")
 
 
-def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):
-    raise_alarm(service, "keyboard")
+def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service, machine):
+    raise_alarm(service, machine)
     with opened(browser, service) as page:
-        expect(page.locator('.card[data-id="keyboard"]')).to_contain_text("Alarm")
-        tab_to(page, "a", "keyboard")
+        expect(page.locator(f'.card[data-id="{machine}"]')).to_contain_text("Alarm")
+        tab_to(page, "a", machine)
         page.keyboard.press("Enter")
-        expect(page.locator("h1")).to_have_text("keyboard")
+        expect(page.locator("h1")).to_have_text(machine)
         expect(page.locator("h1")).to_be_focused()
         tab_to(page, "button", "Acknowledge")
         page.keyboard.press("Enter")
@@ -325,10 +304,10 @@ def test_the_keyboard_alone_leads_to_an_acknowledgement(browser, service):
         expect(page.locator(".open-alarms h2")).to_be_focused()  # and not lost with the button
 
 
-def test_the_keyboard_walks_the_chart_and_the_list_and_the_alarms(browser, service):
-    raise_alarm(service, "shelved")
-    add_clips(service, "shelved", [0.1, 2.5, 0.3, 0.4])
-    with opened(browser, service, "machines/shelved") as page:
+def test_the_keyboard_walks_the_chart_and_the_list_and_the_alarms(browser, service, machine):
+    raise_alarm(service, machine)
+    add_clips(service, machine, [0.1, 2.5, 0.3, 0.4])
+    with opened(browser, service, f"machines/{machine}") as page:
         chart = page.get_by_role("slider", name="History of oddness")
         expect(page.locator(".clip-row").last).to_contain_text("clip_00000.wav")
         chart.press("Home")
@@ -374,7 +353,7 @@ def test_no_verdict_contradicts_its_sentence(browser, service):
     remarks = ["silent", "clipped", "short", "long", "rate", "off", "range", "score", "far"]
     remarks += ["views"]
     states = ("normal", "anomalous", "off", "out of range", "recorder fault")
-    with opened(browser, service, "machines/states") as page:
+    with opened(browser, service, "machines/unheard") as page:
         said = page.evaluate(
             """async ([states, remarks]) => {
                 const words = await import(new URL("static/words.js", location.href));
@@ -419,9 +398,9 @@ JARGON = re.compile(
 )
 
 
-def test_times_are_those_of_the_recording(browser, service):
-    service.score(normal(), "late", recorded_at="2026-01-02T03:04:05Z", name="old.wav")
-    with opened(browser, service, "machines/late", timezone_id="UTC") as page:
+def test_times_are_those_of_the_recording(browser, service, machine):
+    service.score(normal(), machine, recorded_at="2026-01-02T03:04:05Z", name="old.wav")
+    with opened(browser, service, f"machines/{machine}", timezone_id="UTC") as page:
         expect(page.locator(".clip-row")).to_contain_text("2 Jan 03:04:05")
         expect(page.locator(".clip-panel")).to_contain_text("Recorded 2 Jan 2026, 03:04:05")
         expect(page.locator(".figures dd", has_text="Jan")).to_be_visible()
@@ -430,17 +409,20 @@ def test_times_are_those_of_the_recording(browser, service):
 # Live
 
 
-def test_what_others_send_appears_without_a_reload(browser, service):
-    with opened(browser, service, "machines/live") as first, opened(browser, service) as second:
+def test_what_others_send_appears_without_a_reload(browser, service, machine):
+    with (
+        opened(browser, service, f"machines/{machine}") as first,
+        opened(browser, service) as second,
+    ):
         expect(first.locator("#live")).to_have_text("Live")
         expect(second.locator("#live")).to_have_text("Live")
-        second.locator('.card[data-id="live"]').scroll_into_view_if_needed()
-        service.score(normal(), "live", name="from-the-line.wav")
+        second.locator(f'.card[data-id="{machine}"]').scroll_into_view_if_needed()
+        service.score(normal(), machine, name="from-the-line.wav")
         expect(first.locator(".clip-row")).to_contain_text("from-the-line.wav")
-        expect(second.locator('.card[data-id="live"]')).to_contain_text("oddness, limit 1")
+        expect(second.locator(f'.card[data-id="{machine}"]')).to_contain_text("oddness, limit 1")
         send(first, "from-the-page.wav", normal(7))
         expect(first.locator(".clip-row")).to_have_count(2)
-        expect(second.locator('.card[data-id="live"] .spark-line')).to_have_attribute(
+        expect(second.locator(f'.card[data-id="{machine}"] .spark-line')).to_have_attribute(
             "d", re.compile("^M[^L]+L[^L]+$")
         )
 
@@ -472,18 +454,18 @@ def test_the_page_recovers_when_the_database_and_the_service_come_back(browser, 
 # Addresses
 
 
-def test_addresses_can_be_kept_and_the_back_button_works(browser, service):
-    clip = service.score(normal(), "long", name="kept.wav").json()["clip"]
+def test_addresses_can_be_kept_and_the_back_button_works(browser, service, machine):
+    clip = service.score(normal(), machine, name="kept.wav").json()["clip"]
     with opened(browser, service) as page:
-        page.get_by_role("link", name="long", exact=True).click()
+        page.get_by_role("link", name=machine, exact=True).click()
         page.get_by_role("link", name="7 days").click()
         expect(page.locator(".range[aria-current]")).to_have_text("7 days")
         page.locator(".clip-row").first.click()
         expect(page.locator(".clip-panel h2")).to_have_text("kept.wav")
-        place = f"#/machines/long/clips/{clip['id']}?range=7d"
+        place = f"#/machines/{machine}/clips/{clip['id']}?range=7d"
         expect(page).to_have_url(re.compile(re.escape(place) + "$"))
         address = page.url
-        for place in ("long?range=7d", "long", "#/"):
+        for place in (f"{machine}?range=7d", machine, "#/"):
             page.go_back()
             expect(page).to_have_url(re.compile(re.escape(place) + "$"))
         expect(page.locator("h1")).to_have_text("Machines")
@@ -493,7 +475,7 @@ def test_addresses_can_be_kept_and_the_back_button_works(browser, service):
 
 
 def test_what_is_not_there_is_said(browser, service):
-    with opened(browser, service, "machines/press/clips/999999", expected=("404",)) as page:
+    with opened(browser, service, "machines/unheard/clips/999999", expected=("404",)) as page:
         expect(page.locator(".clip-panel")).to_contain_text("There is no clip 999999.")
         page.goto(f"{service.url}/#/machines/nobody")
         expect(page.locator("main")).to_contain_text("There is no machine 'nobody'.")
@@ -502,9 +484,9 @@ def test_what_is_not_there_is_said(browser, service):
 # What the machine is like
 
 
-def test_an_alarm_limit_that_is_out_of_date_shows_its_remedy(browser, service):
-    add_clips(service, "drifting", [2.0 if row % 4 == 0 else 0.2 for row in range(200)])
-    with opened(browser, service, "machines/drifting") as page:
+def test_an_alarm_limit_that_is_out_of_date_shows_its_remedy(browser, service, machine):
+    add_clips(service, machine, [2.0 if row % 4 == 0 else 0.2 for row in range(200)])
+    with opened(browser, service, f"machines/{machine}") as page:
         page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         banner = page.get_by_role("region", name="Alarm limit")
         expect(banner).to_contain_text("The alarm limit is out of date.")
@@ -514,8 +496,8 @@ def test_an_alarm_limit_that_is_out_of_date_shows_its_remedy(browser, service):
         assert copied.startswith("daco calibrate ")
 
 
-def test_the_healthy_recordings_are_listed_heard_removed_and_restored(browser, service):
-    with opened(browser, service, "machines/answered") as page:
+def test_the_healthy_recordings_are_listed_heard_removed_and_restored(browser, service, machine):
+    with opened(browser, service, f"machines/{machine}") as page:
         page.get_by_text("Healthy recordings of the model").click()
         rows = page.locator(".normals tbody tr")
         expect(rows).to_have_count(20)
@@ -536,10 +518,10 @@ def test_the_healthy_recordings_are_listed_heard_removed_and_restored(browser, s
         expect(done).to_contain_text("The model is the one before the last change.")
 
 
-def test_the_alarm_limit_is_set_by_recordings_that_somebody_chooses(browser, service):
+def test_the_alarm_limit_is_set_by_recordings_that_somebody_chooses(browser, service, machine):
     for seed in range(10):
-        service.score(normal(700 + seed), "chosen", name=f"calm{seed}.wav")
-    with opened(browser, service, "machines/chosen") as page:
+        service.score(normal(700 + seed), machine, name=f"calm{seed}.wav")
+    with opened(browser, service, f"machines/{machine}") as page:
         page.get_by_role("button", name="Set the alarm limit by recordings").click()
         expect(page.get_by_role("button", name="Choose 10 healthy ones (0)")).to_be_disabled()
         for seed in range(10):
@@ -549,9 +531,9 @@ def test_the_alarm_limit_is_set_by_recordings_that_somebody_chooses(browser, ser
         expect(page.get_by_role("dialog")).to_contain_text("comes from 10 recordings now")
 
 
-def test_a_day_of_the_chart_is_one_click_or_a_date_away(browser, service):
-    add_clips(service, "visited", [0.1, 2.5, 0.3])
-    with opened(browser, service, "machines/visited?range=30d") as page:
+def test_a_day_of_the_chart_is_one_click_or_a_date_away(browser, service, machine):
+    add_clips(service, machine, [0.1, 2.5, 0.3])
+    with opened(browser, service, f"machines/{machine}?range=30d") as page:
         chart = page.locator(".chart")
         expect(page.locator(".trend-mean").first).to_be_attached()
         box = box_of(chart)
@@ -561,11 +543,11 @@ def test_a_day_of_the_chart_is_one_click_or_a_date_away(browser, service):
         expect(page.locator(".clip-list")).to_contain_text("No recording in this range")
 
 
-def test_many_recordings_are_drawn_as_few_points_with_their_extremes(browser, service):
+def test_many_recordings_are_drawn_as_few_points_with_their_extremes(browser, service, machine):
     odd = [0.5 + 0.3 * math.sin(row / 9) + 0.1 * math.sin(row) for row in range(5_000)]
     odd[4234], odd[4321] = 2.9, 0.001
-    add_clips(service, "long", odd, spacing=60)
-    with opened(browser, service, "machines/long?range=7d") as page:
+    add_clips(service, machine, odd, spacing=60)
+    with opened(browser, service, f"machines/{machine}?range=7d") as page:
         expect(page.locator(".reading")).to_contain_text("of 5,00")
         expect(page.locator(".anomalous-points")).to_have_attribute("d", re.compile("^M[^M]+$"))
         assert 500 < page.locator(".normal-points").get_attribute("d").count("M") < 4500
@@ -640,29 +622,25 @@ def test_statuses_are_told_by_words_and_shapes(browser, service, furnished):
 # The way in
 
 
-def test_a_token_says_who_somebody_is_and_what_they_may_do(browser, tmp_path):
-    with (
-        ServiceProcess(tmp_path, service={"tokens": TABLE}) as service,
-        opened(browser, service, expected=("status of 401",)) as page,
-    ):
+def test_a_token_says_who_somebody_is_and_what_they_may_do(browser, locked):
+    with opened(browser, locked, expected=("status of 401",)) as page:
         page.get_by_label("Your token").fill("a guess")
         page.keyboard.press("Enter")
         expect(page.locator(".problem")).to_have_text("That is not a token of this service.")
-        page.get_by_label("Your token").fill(TOKENS["viewer"])
+        page.get_by_label("Your token").fill(PEOPLE["viewer"])
         page.get_by_role("button", name="Sign in").click()
-        expect(page.locator(".card")).to_contain_text("No recording has arrived yet.")
         expect(page.locator("#live")).to_have_text("Live")
         stored = page.evaluate("[localStorage.length, sessionStorage.length, document.cookie]")
         assert stored == [0, 0, ""]
         expect(page.locator("#pick")).to_be_hidden()  # a viewer sends nothing
-        headers = {"Authorization": f"Bearer {TOKENS['operator']}", "Content-Type": "audio/wav"}
-        with service.client(headers=headers) as client:
+        headers = {"Authorization": f"Bearer {PEOPLE['operator']}", "Content-Type": "audio/wav"}
+        with locked.client(headers=headers) as client:
             for seed in range(3):
                 client.post("/v1/machines/press/score", content=faulty(seed))
         expect(page.locator(".alarm.open")).to_be_visible()
         expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
         page.get_by_role("button", name="Sign out viewer").click()
-        page.get_by_label("Your token").fill(TOKENS["operator"])
+        page.get_by_label("Your token").fill(PEOPLE["operator"])
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("button", name="Acknowledge").click()
         in_dialog(page, "Acknowledge")

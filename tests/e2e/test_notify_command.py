@@ -5,12 +5,7 @@ from __future__ import annotations
 from command_line import refused, run, said
 from receiver import receiving
 from service_process import write_plant
-from stores import add
-
-from daco.monitoring.alarms import AlarmRule
-from daco.monitoring.config import PlantConfig
-from daco.monitoring.notify import Notifier, receivers
-from daco.monitoring.store import Store
+from stores import add, opened
 
 
 def test_a_test_message_is_sent_and_a_failure_has_an_exit_code(tmp_path):
@@ -28,26 +23,11 @@ def test_without_receivers_it_says_where_to_add_them(tmp_path):
     assert "nobody gets messages" in said("notify", plant)
 
 
-def deliver(config, store):
-    notifier = Notifier(config, store)
-    notifier.start()
-    assert notifier.finish(30.0) == 0
-    notifier.stop()
-
-
 def test_refused_messages_are_listed_and_sent_again(tmp_path):
-    with receiving() as server:
-        plant = write_plant(tmp_path, {"press": {}}, notify={"webhook": server.url})
-        config = PlantConfig.load(plant)
-        rules = {"rules": lambda _: AlarmRule.parse("every"), "receivers": receivers(config)}
-        with Store.open(config.service.database, **rules) as store:
-            add(store, anomalous=True)
-            server.answer = lambda _: 410
-            deliver(config, store)
-            text = said("notify", plant)
-            assert "alarm.opened: the webhook at 127.0.0.1 answered 410" in text
-            assert "will be sent again" in run("notify", plant, "--resend").stdout
-            server.answer = lambda _: 204
-            deliver(config, store)
-            assert store.outbox.refused(10) == []
-    assert server.accepted
+    plant = write_plant(tmp_path, {"press": {}}, notify={"webhook": "http://127.0.0.1/"})
+    with opened(f"sqlite:///{tmp_path}/daco.db", "every", ("webhook",)) as store:
+        add(store, anomalous=True)
+        store.outbox.refuse(store.outbox.take("webhook", 60), "answered 410")
+        assert "alarm.opened: the webhook at 127.0.0.1 answered 410" in said("notify", plant)
+        assert "will be sent again" in run("notify", plant, "--resend").stdout
+        assert store.outbox.refused() == []

@@ -63,20 +63,6 @@ class TestUpdate:
         text = printed("update", model, tmp_path / "again.wav", *NIGHT, KEEP)
         assert "again.wav may be a copy of night" in text
 
-    def test_anomalies_are_named_and_need_to_be_insisted_on(self, model, tmp_path):
-        new = new_recordings(tmp_path / "new", 0, 2) / "night"
-        for index in range(3):
-            hum(new / f"faulty{index}.wav", 1500, 200 + index, modulation=1.0)
-        content = model.read_bytes()
-        error = refused("update", model, new, *NIGHT)
-        assert isinstance(error, DataError)
-        assert "faulty0.wav" in str(error)
-        assert KEEP in str(error)
-        assert model.read_bytes() == content
-        run("update", model, new, *NIGHT, KEEP)
-        assert len(MachineModel.load(model)) == 31
-        assert MachineModel.load(model).provenance["updates"][0]["forced"] is True
-
     def test_a_new_domain_is_said_to_be_one(self, model, tmp_path):
         for index in range(4):
             hum(tmp_path / "winter" / f"w{index}.wav", 90, index)

@@ -11,7 +11,7 @@ import pytest
 from command_line import refused, run
 from plants import faulty, normal, put
 from receiver import receiving
-from service_process import model, wait_until
+from service_process import RATE, model, wait_until
 from stores import rows
 
 from daco.commands.watch import _ending_signals
@@ -112,6 +112,18 @@ def test_a_plant_of_several_machines_is_watched_by_its_daco_toml(plant):
     assert "press: a.wav" in result.stdout
     assert "fan: b.wav" in result.stdout
     assert "Fan, hall 3: 40 healthy recordings, alarm rule 3 of 5." in result.stderr
+
+
+def test_sound_on_standard_input_is_judged_to_its_end(plant):
+    pcm = b"".join(data[44:] for data in (*map(normal, range(3)), *map(faulty, range(5))))
+    command = [sys.executable, "-m", "daco.cli", "watch", plant / "press.daco", f"pcm:{RATE}"]
+    result = subprocess.run(
+        [*command, "--exit-code"], input=pcm, capture_output=True, timeout=100, check=False
+    )
+    assert result.returncode == 3, result.stderr.decode()
+    lines = result.stdout.decode().splitlines()
+    assert sum(".wav" in line for line in lines) == 8
+    assert any("ALARM" in line for line in lines)
 
 
 def test_mistakes_are_told_in_a_sentence(plant):

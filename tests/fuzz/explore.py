@@ -11,11 +11,12 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
-    sys.path.insert(0, str(HERE.parent))
+    sys.path[:0] = [str(HERE.parent), str(HERE.parent / "helpers")]
 
 INPUTS = 100
 """Mutated files of each kind in one round."""
@@ -23,15 +24,15 @@ INPUTS = 100
 
 def mutated_files(seed: int) -> bool:
     """Whether all of a round's mutated files are accepted or refused with a reason."""
-    from fuzz.harness import Child
+    from fuzz.harness import Child, failures
     from fuzz.mutator import KINDS
 
-    start = seed * INPUTS
+    numbers = range(seed * INPUTS, (seed + 1) * INPUTS)
     with Child(*KINDS) as child:
         for kind in KINDS:
-            found = child.run(kind, start, start + INPUTS)
-            if found.failures:
-                print(*found.failures, sep="\n")
+            found = failures(child, kind, numbers, Counter())
+            if found:
+                print(*found, sep="\n")
                 return False
     return True
 

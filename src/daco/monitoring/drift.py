@@ -61,7 +61,6 @@ class Drift:
     """Whether recent decisions fit what the model was calibrated for."""
 
     stale: bool
-    points_to: str | None  #: ``"machine"``, ``"surroundings"``, ``"recorder"``, ``"either"``
     sentence: str  #: the finding
     remedy: str  #: the command that helps
     caution: str = CAUTION  #: when not to use it
@@ -101,7 +100,7 @@ def drift_of(
     if domains and not often:
         part, where = of_domain[domains[0]], f" of the condition {domains[0]}"
     shift = _shift(part, nominal)
-    points_to, sentence = _finding(often or bool(domains), shift, len(every), not_judged)
+    stale, sentence = _finding(often or bool(domains), shift, len(every), not_judged)
     if part:
         judged = "judged recordings" if not_judged else "recordings"
         sentence += (
@@ -109,7 +108,7 @@ def drift_of(
             f"are anomalous; of a healthy machine about {100 * nominal:.3g} % would be."
         )
     remedy = f"daco calibrate {shlex.quote(model)} NEW_NORMALS --domain {shlex.quote(most)}"
-    return Drift(points_to is not None, points_to, sentence, remedy)
+    return Drift(stale, sentence, remedy)
 
 
 def drift_of_clips(
@@ -141,32 +140,29 @@ def _shift(clips: Sequence[tuple[bool, float]], nominal: float) -> int:
     return 0 if abs(change) <= bound else -1 if change > 0 else 1
 
 
-def _finding(
-    often: bool, shift: int, n: int, not_judged: Mapping[str, int]
-) -> tuple[str | None, str]:
-    """What the clips point to, and in words."""
+def _finding(often: bool, shift: int, n: int, not_judged: Mapping[str, int]) -> tuple[bool, str]:
+    """Whether the limit is out of date, and what the clips point to."""
     clips = n + sum(not_judged.values())
     code = max(not_judged, key=lambda code: not_judged[code], default="")
     if clips >= FEWEST and not_judged.get(code, 0) > _MANY * clips:
-        points_to = "surroundings" if code == "range" else "recorder"
-        return points_to, f"{not_judged[code]} of the last {clips} recordings {_NOT_JUDGED[code]}"
+        return True, f"{not_judged[code]} of the last {clips} recordings {_NOT_JUDGED[code]}"
     if often and shift <= 0:
-        return "machine", (
+        return True, (
             "Some recordings are far from healthy and the others sound as before. This points to "
             "the machine."
         )
     if often:
-        return "either", (
+        return True, (
             "All recordings sound odder. The surroundings or the microphone changed, or the "
             "machine changed for good."
         )
     if n >= FEWEST and shift < 0:
-        return "either", (
+        return True, (
             "Recordings sound calmer than the alarm limit expects, so faults may be missed. The "
             "microphone, the surroundings or the way the machine runs changed."
         )
     few = f"There are too few recordings to check the alarm limit; {FEWEST} are needed."
-    return None, "The alarm limit holds." if n >= FEWEST else few
+    return False, "The alarm limit holds." if n >= FEWEST else few
 
 
 def largest_by_chance(n: int, rate: float, level: float = LEVEL) -> int:

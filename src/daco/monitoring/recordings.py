@@ -128,17 +128,15 @@ class Recordings:
                 removed += 1
         return removed
 
-    def prune(self, is_stored: Callable[[list[str]], set[str]]) -> int:
-        """Remove recordings that no stored clip has; return how many."""
+    def prune(self, is_stored: Callable[[list[str]], set[str]]) -> None:
+        """Remove recordings that no stored clip has."""
         with self._lock:
             names = list(self._files)
-        gone = set(names) - is_stored(names)
-        for sha256 in gone:
+        for sha256 in set(names) - is_stored(names):
             written_at = changed_at(self.find(sha256))
             # One whose clip is being stored by another process is young.
             if written_at is None or time.time() - written_at.timestamp() > _ABANDONED:
                 self.remove(sha256)
-        return len(gone)
 
     def has_space(self) -> bool:
         """Whether recordings can be kept without taking the last space of the disk."""

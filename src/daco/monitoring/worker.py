@@ -56,14 +56,10 @@ class ModelInfo:
 
     machine: str
     sha256: str
-    config: str
     domains: Mapping[str, int]  #: normals of each
-    thresholds: Mapping[str, float]
     false_alarm_rate: float
     basis: str
     warnings: tuple[str, ...]
-    created: str | None
-    backbone: str | None
     sample_rate: int | None
     ranges: Mapping[str, Any] | None = field(repr=False)
     frontend: Frontend | None = field(repr=False)
@@ -110,14 +106,10 @@ def describe(data: bytes) -> ModelInfo:
     return ModelInfo(
         machine=model.machine,
         sha256=model.sha256,
-        config=model.config,
         domains=dict(model.domain_sizes),
-        thresholds=dict(model.thresholds),
         false_alarm_rate=model.false_alarm_rate,
         basis=model.basis_sentence,
         warnings=tuple(model.warnings()),
-        created=str(model.provenance.get("created", "")) or None,
-        backbone=model.frontend.backbone,
         sample_rate=model.frontend.sample_rate,
         ranges=model.ranges,
         frontend=model.frontend,

@@ -72,9 +72,10 @@ def textbook(rule, history):
 
 
 @pytest.mark.parametrize("recovery", [None, 1, 2, 3])
-@pytest.mark.parametrize(("k", "n"), [(1, 1), (1, 2), (2, 2), (1, 3), (2, 3), (3, 3)])
-def test_every_history_of_nine_clips_is_the_textbooks(k, n, recovery):
-    rule = AlarmRule(k, n, recovery)
+@pytest.mark.parametrize("text", ["every", "1/2", "2/2", "1/3", "2/3", "3/3", "off"])
+def test_every_history_of_nine_clips_is_the_textbooks(text, recovery):
+    rule = AlarmRule.parse(text, recovery=recovery)
+    assert AlarmRule.parse(str(rule), recovery=recovery) == rule
     for history in product([False, True], repeat=9):
         assert replay(rule, history) == textbook(rule, history)
 
@@ -82,22 +83,6 @@ def test_every_history_of_nine_clips_is_the_textbooks(k, n, recovery):
 @given(rules, histories)
 def test_every_alarm_is_the_textbook_sliding_windows(rule, history):
     assert replay(rule, history) == replay(rule, history, forget=True) == textbook(rule, history)
-
-
-@given(st.lists(st.booleans(), max_size=60))
-def test_off_never_alarms_and_every_alarms_at_the_first_anomalous_clip(history):
-    assert replay(AlarmRule.parse("off"), history) == []
-    opened = [each for each in replay(AlarmRule.parse("every"), history) if type(each) is Opening]
-    starts = [
-        clip for clip, loud in enumerate(history) if loud and not (clip and history[clip - 1])
-    ]
-    assert opened == [Opening(clip, (clip,)) for clip in starts]
-
-
-@given(rules)
-def test_a_written_rule_reads_back(rule):
-    if not rule.never:
-        assert AlarmRule.parse(str(rule), recovery=rule.recovery) == rule
 
 
 @pytest.mark.parametrize("text", ["", "5/3", "0/5", "3", "3/5/7", "on", "1/1001", "-1/5", "٣/٥"])
@@ -108,12 +93,10 @@ def test_a_rule_that_makes_no_sense_is_refused(text):
 
 def test_a_rule_and_its_recovery_have_bounds():
     assert AlarmRule(1000, 1000, 1000).normals_to_clear == 1000
-    assert AlarmRule(1, 1, 1).memory == 0
     for k, n, recovery in [(0, 5, None), (6, 5, None), (1, 1001, None), (3, 5, 0), (3, 5, 1001)]:
         with pytest.raises(InputError):
             AlarmRule(k, n, recovery)
-    assert [str(AlarmRule.parse(word)) for word in ("off", "every")] == ["off", "every"]
-    assert AlarmRule() == AlarmRule.parse("3 of 5") == AlarmRule(3, 5, None, never=False)
+    assert AlarmRule() == AlarmRule.parse("3 of 5")
 
 
 @pytest.mark.parametrize(
@@ -156,12 +139,9 @@ def test_clips_raise_alarms_of_the_kind_of_their_state():
     [
         (None, None, None, "active"),
         (None, NOW, None, "acknowledged"),
-        (None, None, NOW + SECOND, "shelved"),
         (None, NOW, NOW + SECOND, "shelved"),
         (None, None, NOW, "active"),
-        (None, NOW, NOW - SECOND, "acknowledged"),
         (NOW, NOW, NOW + SECOND, "cleared"),
-        (NOW, None, None, "cleared"),
     ],
 )
 def test_states_follow_from_what_happened(cleared, acknowledged, shelved, state):
@@ -186,14 +166,8 @@ def test_evidence_opens_at_its_limit_extends_while_it_grows_and_clears_at_zero(p
             assert evidence == replace(plain, value=min(plain.value, limit))
 
 
-def test_an_alarm_opens_when_the_evidence_is_exactly_its_limit():
+def test_an_alarm_opens_when_the_evidence_is_exactly_its_limit_and_clears_at_zero():
     limit = advance_evidence(Evidence(), 0.01).value
     assert add_up(limit, Evidence(), False, 3, 0.01)[1] == Opening(3, ())
     assert add_up(limit + 1e-9, Evidence(), False, 3, 0.01)[1] is None
-
-
-def test_an_alarm_clears_when_nothing_is_left_of_its_evidence():
     assert add_up(3.0, Evidence(0.5, 2), True, 7, 0.9) == (Evidence(), Recovery(7))
-    assert add_up(3.0, Evidence(0.5, 2), False, 7, 0.9) == (Evidence(), None)
-    after, event = add_up(3.0, Evidence(2.9, 2), True, 7, 0.001)
-    assert (after.value, after.clips, event) == (3.0, 3, Extension(7))

@@ -96,12 +96,7 @@ def test_a_folder_of_models_is_a_plant_without_a_file(tmp_path):
     ("text", "expected"),
     [
         ("servise = 1", "Did you mean 'service'"),
-        ('[service]\nadress = "x"', "Did you mean 'address'"),
-        (
-            '[machine.fan]\nalrm = "off"',
-            "[machine.fan] alrm is not a known key. Did you mean 'alarm'",
-        ),
-        ('[service.tokens.a]\nroll = "viewer"', "Did you mean 'role'"),
+        ('[machine.fan]\nalrm = "off"', "[machine.fan] alrm is not a known key. Did you mean 'al"),
         ('[machine.fan]\nalarm = "5 of 3"', "[machine.fan] alarm"),
         ('[machine.fan]\nhours = "6-22"', "6:00-22:00"),
         ('[machine.fan]\nhours = "6:00-25:00"', "clock"),
@@ -118,11 +113,9 @@ def test_a_folder_of_models_is_a_plant_without_a_file(tmp_path):
         ('[service]\naddress = "0.0.0.0:8477"', "[service.tokens.NAME]"),
         ('[service]\nallowed_hosts = ["daco.plant"]', "[service.tokens.NAME]"),
         ('[service]\nmax_upload = "900 MB"', "memory_limit"),
-        ("[service]\nworkers = 0", "greater than or equal to 1"),
         ('[notify]\nquiet_except = ["faults"]', "no kind of alarm"),
         ("[service", "not valid TOML"),
         ('[service]\nkeep_audio = "http://[::1/T0KEN"', "keep_audio"),
-        ('[notify]\nwebhook = "http://[::1/T0KEN"', "webhook"),
     ],
 )
 def test_mistakes_name_the_key_and_what_to_do(tmp_path, text, expected):
@@ -131,7 +124,10 @@ def test_mistakes_name_the_key_and_what_to_do(tmp_path, text, expected):
     assert expected in str(caught.value)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path):
+def test_a_missing_file_says_how_to_make_one_and_all_mistakes_are_told_at_once(tmp_path):
+    for path in (tmp_path, tmp_path / "daco.toml"):
+        with pytest.raises(InputError, match="daco start"):
+            PlantConfig.load(path)
     with pytest.raises(InputError) as caught:
         load(tmp_path, "[service]\nadress = 1\n[machine.fan]\nalrm = 1\n")
     assert str(caught.value).count("Did you mean") == 2
@@ -144,27 +140,21 @@ def test_a_variable_of_the_environment_that_is_no_list_is_named(tmp_path, monkey
         load(tmp_path, EXAMPLE)
 
 
-def test_a_missing_file_says_how_to_make_one(tmp_path):
-    for path in (tmp_path, tmp_path / "daco.toml"):
-        with pytest.raises(InputError, match="daco start"):
-            PlantConfig.load(path)
-
-
 def test_a_token_is_a_hash_or_a_file(tmp_path):
+    head = '[service.tokens.anna]\nrole = "viewer"\n'
+
+    def digest(secret):
+        return load(tmp_path, head + secret).service.tokens["anna"].digest()
+
     (tmp_path / "token").write_text("a" * 40 + "\n")
-    text = '[service.tokens.anna]\nrole = "viewer"\ntoken_file = "token"\n'
-    token = load(tmp_path, text).service.tokens["anna"]
-    other = load(
-        tmp_path,
-        text.replace("token_file", "sha256").replace('"token"', f'"{token.digest().hex()}"'),
-    )
-    assert other.service.tokens["anna"].digest() == token.digest()
+    known = digest('token_file = "token"')
+    assert digest(f'sha256 = "{known.hex()}"') == known
     for bad in ("", "short", "ü" * 30):
         (tmp_path / "token").write_text(bad)
         with pytest.raises(InputError, match="openssl"):
-            load(tmp_path, text).service.tokens["anna"].digest()
+            digest('token_file = "token"')
     with pytest.raises(InputError, match="either"):
-        load(tmp_path, '[service.tokens.anna]\nrole = "viewer"\n')
+        load(tmp_path, head)
 
 
 @pytest.mark.parametrize("text", ["90 s", "10 min", "8 h", "7 days", "1 day", "0.5 s"])

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from daco.errors import InputError
 from daco.monitoring.drift import FEWEST, LEVEL, drift_of, largest_by_chance
 
 SOURCE, TARGET = {"source": 0.9, "target": 0.1}, {"source": 0.2, "target": 0.8}
@@ -27,7 +26,7 @@ def tail(k: int, n: int, p: float) -> float:
 
 def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_false():
     drift = drift_of(judged(42, 200), 0.1, model="press.daco")
-    assert (drift.stale, drift.points_to) == (True, "machine")
+    assert drift.stale
     assert drift.sentence.endswith(
         "points to the machine. 21 % of the last 200 recordings are anomalous; of a healthy "
         "machine about 10 % would be."
@@ -38,25 +37,22 @@ def test_some_clips_far_out_point_to_the_machine_and_are_called_anomalous_not_fa
 
 
 def test_clips_that_are_odder_alike_may_be_either_and_levels_tell_more():
-    odder = judged(42, 200, power=3)
-    assert drift_of(odder, 0.1).points_to == "either"
-    assert "or the machine changed for good" in drift_of(odder, 0.1).sentence
-    assert drift_of(judged(195, 200), 0.1).points_to == "either"  # hardly any normal clip is left
+    for odder in (judged(42, 200, power=3), judged(195, 200)):  # or hardly any normal clip is left
+        assert "or the machine changed for good" in drift_of(odder, 0.1).sentence
 
 
 @pytest.mark.parametrize(
-    ("code", "points_to", "words"),
+    ("code", "words"),
     [
-        ("range", "surroundings", "have other levels than the healthy ones"),
-        ("short", "recorder", "are shorter than the healthy ones"),
-        ("rate", "recorder", "have another sample rate"),
-        ("silent", "recorder", "are silent"),
-        ("clipped", "recorder", "are overdriven"),
+        ("range", "have other levels than the healthy ones"),
+        ("short", "are shorter than the healthy ones"),
+        ("rate", "have another sample rate"),
+        ("silent", "are silent"),
+        ("clipped", "are overdriven"),
     ],
 )
-def test_recordings_that_cannot_be_judged_are_told_apart(code, points_to, words):
+def test_recordings_that_cannot_be_judged_are_told_apart(code, words):
     drift = drift_of(judged(20, 200), 0.1, not_judged={code: 80, "long": 3})
-    assert drift.points_to == points_to
     assert drift.sentence.startswith(f"80 of the last 283 recordings {words}")
     only = drift_of([], 0.1, not_judged={code: 200})
     assert only.sentence.startswith(f"200 of the last 200 recordings {words}")
@@ -66,7 +62,7 @@ def test_recordings_that_cannot_be_judged_are_told_apart(code, points_to, words)
 
 def test_too_quiet_is_drift_and_few_anomalies_alone_are_not():
     quiet = drift_of(judged(1, 200, power=0.2), 0.1)
-    assert (quiet.stale, quiet.points_to) == (True, "either")
+    assert quiet.stale
     assert quiet.sentence.startswith("Recordings sound calmer than the alarm limit expects")
     assert not drift_of(judged(1, 200), 0.1).stale
     assert not drift_of(judged(1, 20, power=0.2), 0.1).stale
@@ -91,6 +87,7 @@ def test_a_calibration_that_holds_is_called_stale_about_as_seldom_as_stated():
 
 
 def test_few_clips_are_an_alarm_and_no_drift():
+    assert drift_of([], 0.1) is None
     drift = drift_of(judged(FEWEST - 1, FEWEST - 1), 0.1)
     assert not drift.stale
     assert drift.sentence.startswith("There are too few recordings")
@@ -104,13 +101,3 @@ def test_a_small_domain_cannot_drift_unseen_in_the_total():
     assert drift.stale
     assert "50 % of the last 40 recordings of the condition target are anomalous" in drift.sentence
     assert drift.remedy == "daco calibrate 'a b.daco' NEW_NORMALS --domain target"
-
-
-def test_no_clips_are_no_drift():
-    assert drift_of([], 0.1) is None
-    assert drift_of(judged(3, 50), 0.1).sentence.startswith("The alarm limit holds.")
-
-
-def test_a_rate_is_checked():
-    with pytest.raises(InputError):
-        drift_of(judged(1, 40), 1.5)

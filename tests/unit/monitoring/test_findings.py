@@ -16,7 +16,6 @@ from daco.monitoring.healthy import HealthyProfile, evenly_chosen
 from daco.monitoring.sound_features import sound_features
 
 RATE = 16000
-ADDED = sorted(set(CHANGES) - {"missing tone", "quieter band"})
 
 
 def recordings(machine, split):
@@ -35,11 +34,10 @@ def noise():
     return np.random.default_rng(0).normal(0, 0.1, (24, 4 * RATE))
 
 
-def share_named(machine, names, level_db):
+def share_named(machine, names):
+    """Of changes as loud as the machine."""
     profile, test = machine
-    changes = [
-        draw(name, test[seed], profile, level_db, 90 + seed) for name in names for seed in (0, 5)
-    ]
+    changes = [draw(name, test[seed], profile, 0, 90 + seed) for name in names for seed in (0, 5)]
     named = [
         any(is_named(each, change) for each in findings(change.wave, RATE, profile))
         for change in changes
@@ -51,12 +49,7 @@ def share_named(machine, names, level_db):
 @pytest.mark.shared("real", "audio")
 def test_real_recordings_with_a_change_as_loud_as_the_machine(machine):
     # 9 of 10 over many draws (benchmarks/findings.py); here 24 draws a machine.
-    assert share_named(machine, CHANGES, 0) >= 0.83
-
-
-@pytest.mark.shared("real", "audio")
-def test_real_recordings_with_a_change_of_half_the_loudness(machine):
-    assert share_named(machine, ADDED, -6) >= 0.6
+    assert share_named(machine, CHANGES) >= 0.83
 
 
 @pytest.mark.shared("real", "audio")

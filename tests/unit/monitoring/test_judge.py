@@ -133,6 +133,8 @@ def test_a_changed_model_is_used_and_one_that_cannot_be_used_is_not(models, tmp_
     assert "No such file" in models.problem("press")
     assert looked(models, path, model().to_bytes()).info.sha256 == first.info.sha256
     assert models.problem("press") is None
+    models._machines["press"].force = True  # where that is meant
+    assert looked(models, path, foreign).info.machine == "fan"
 
 
 def test_no_exception_while_a_model_is_described_ends_anything(tmp_path):
@@ -152,14 +154,3 @@ def test_no_exception_while_a_model_is_described_ends_anything(tmp_path):
         assert looked(models, place.model, model(seed=row).to_bytes()) is None
         assert word in models.problem("press")
     assert looked(models, place.model, model().to_bytes()) is not None
-
-
-def test_a_model_of_another_machine_is_used_where_that_is_meant(judge, tmp_path):
-    path = tmp_path / "press.daco"
-    model().save(path)
-    models = Models(
-        {"press": SimpleNamespace(id="press", model=path, force=True)},
-        partial(judge.load, worker.describe),
-    )
-    models.get("press")
-    assert looked(models, path, replace(model(), machine="fan").to_bytes()).info.machine == "fan"

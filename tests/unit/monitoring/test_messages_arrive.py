@@ -145,20 +145,6 @@ def test_a_huge_retry_after_does_not_end_delivery(tmp_path):
         assert 200 < (due - datetime.now(UTC)).total_seconds() <= 300
 
 
-def test_a_receiver_that_refuses_an_alarm_is_an_alarm_for_the_others(tmp_path):
-    with receiving() as server, mail_server() as inbox:
-        server.answer = lambda _: 404
-        config = configured(webhook=server.url, urls=[inbox.url])
-        with Plant(tmp_path, config) as plant:
-            add(plant.store, anomalous=True)
-            with plant.delivering():
-                wait_until(lambda: len(inbox.mails) == 2)
-                wait_until(lambda: plant.pending() == 0)
-            alarms = plant.store.alarms()
-    assert {(alarm.machine, alarm.kind) for alarm in alarms} == {("press", "fault"), (None, "daco")}
-    assert len(server.requests) == 2  # the fault, and that it was refused
-
-
 def test_the_trouble_of_one_receiver_delays_no_other_and_is_an_alarm(tmp_path):
     dead = f"http://127.0.0.1:{unused_port()}/"
     with mail_server() as inbox:
@@ -263,17 +249,6 @@ def test_messages_wait_for_a_broker_that_is_down_and_arrive_after_it_returns(tmp
         assert plant.pending() == 0
 
 
-def test_a_killed_service_leaves_its_last_will(tmp_path):
-    with broker(tmp_path) as mosquitto, subscribed(mosquitto.port) as seen:
-        process = _child(tmp_path, {"mqtt": mosquitto.url})
-        try:
-            wait_until(lambda: seen.last("daco/status") == "online")
-        finally:
-            process.kill()
-            process.wait()
-        wait_until(lambda: seen.last("daco/status") == "offline")
-
-
 def test_a_broker_that_refuses_the_password_is_reported(tmp_path):
     with broker(tmp_path, password="geheim") as mosquitto:
         url = mosquitto.url.replace("//", "//daco:{}@")
@@ -299,20 +274,25 @@ with plant.delivering():
     return subprocess.Popen([sys.executable, "-c", script, *arguments])
 
 
-def test_kill_9_between_sending_and_marking_sends_the_same_id_again(tmp_path):
-    with receiving() as server, Plant(tmp_path, configured(webhook=server.url)) as plant:
-        add(plant.store, anomalous=True)
-        process = None
+def test_kill_9_between_sending_and_marking_sends_the_same_id_again_and_leaves_the_will(tmp_path):
+    with (
+        receiving() as server,
+        broker(tmp_path) as mosquitto,
+        subscribed(mosquitto.port) as seen,
+        Plant(tmp_path, configured(webhook=server.url)) as plant,
+    ):
 
         def kill(_):
+            wait_until(lambda: seen.last("daco/status") == "online")
             os.kill(process.pid, signal.SIGKILL)  # it has sent, and waits for the answer
             process.wait()
             return 204
 
         server.answer = kill
-        process = _child(tmp_path, {"webhook": server.url})
-        wait_until(lambda: server.requests)
+        process = _child(tmp_path, {"webhook": server.url, "mqtt": mosquitto.url})
+        add(plant.store, anomalous=True)
         wait_until(lambda: process.poll() is not None)
+        wait_until(lambda: seen.last("daco/status") == "offline")
         assert plant.pending() == 1
         server.answer = lambda _: 204
         plant.store.outbox.hurry("webhook")  # or two minutes later

@@ -171,9 +171,9 @@ class Notifier:
             time.sleep(0.02)
         return sum(left.values())
 
-    def tell_now(self, sentence: str) -> list[SendResult]:
+    def tell_now(self, sentence: str) -> None:
         """Send a sentence at once, where the outbox itself cannot be written."""
-        return _send_now(self.config, urgent_message(self.config, sentence))
+        _send_now(self.config, urgent_message(self.config, sentence))
 
     def undecided(self) -> set[str]:
         """Return the short names of receivers that have neither worked nor been an alarm yet."""

@@ -20,7 +20,12 @@ from daco.monitoring.alarms import SHELVED
 from daco.monitoring.drift import WINDOW, Drift, drift_of_clips
 from daco.monitoring.engine import Plant
 from daco.monitoring.evidence_limits import clips_between
-from daco.monitoring.expectation import correlation_of, expect
+from daco.monitoring.expectation import (
+    MOST_CLIPS,
+    correlation_of,
+    expect,
+    expect_of_evidence,
+)
 from daco.monitoring.judge import UnusableRecordingError
 from daco.monitoring.models import ModelInUse
 from daco.monitoring.notify.deliver import connect
@@ -29,9 +34,6 @@ from daco.monitoring.status import MachineStatus
 from daco.monitoring.store import MachineSummary, Recording, StoredClip
 from daco.monitoring.store.reading import LARGEST_PAGE
 from daco.monitoring.tables import MachineConfig
-
-LIMIT = 1.0
-"""Of the oddness, always."""
 
 FRESH_SECONDS = 5.0
 """How long machines are shown as they were while nothing has changed."""
@@ -180,7 +182,6 @@ class Overview:
             id=name,
             title=machine.name,
             status=_state(status, summary, drift, stored.shelved[name]),
-            limit=LIMIT,
             last=self.clip(summary.last) if summary.last else None,
             open_alarms=summary.open_alarms,
             last_24h=schemas.Counts(clips=clips, anomalous=anomalous),
@@ -210,7 +211,9 @@ class Overview:
         info, limit = model.info, limits.of(machine.id)
         if limit is not None:
             between = clips_between(rule, a_day)
-            found = expect(limit, info.false_alarm_rate, a_day, clips_between=between)
+            found = expect_of_evidence(limit, info.false_alarm_rate, a_day, between)
+        elif rule.n > MOST_CLIPS:
+            return []
         else:
             known = {"references": len(info.reference.scores), "correlation": correlation}
             found = expect((rule.k, rule.n), info.false_alarm_rate, round(a_day), **known)

@@ -140,29 +140,28 @@ def _remove_the_rest(database: Database, oldest: datetime, now: datetime) -> Non
 
 def forget_sources(
     database: Database, machine: str, prefix: str, is_gone: Callable[[str], bool]
-) -> int:
-    """Forget sources that are gone and have no clip any more; return how many.
+) -> None:
+    """Forget sources that are gone and have no clip any more.
 
     `is_gone` is called with each key that begins with `prefix` and has no clip. A source that
     still exists must stay known, or it would be judged again.
     """
     key = sources.c.source_key
     own = sources.c.machine_id == id_of(machine), func.substr(key, 1, len(prefix)) == prefix
-    return _forget(database, *own, is_gone=is_gone)
+    _forget(database, *own, is_gone=is_gone)
 
 
 def _forget(
     database: Database, *where: Any, is_gone: Callable[[str], bool] = lambda key: True
-) -> int:
+) -> None:
     """Forget the sources of a query that have no clip."""
-    forgotten, unused = 0, (*where, ~_HAS_CLIP)
+    unused = (*where, ~_HAS_CLIP)
     for keys in _pages(database, sources.c.source_key, *unused):
         for some in chunks([key for key in keys if is_gone(key)]):
             with database.writing() as connection:
                 # Only sources still without a clip: another process may have stored one.
                 gone = delete(sources).where(*unused, sources.c.source_key.in_(some))
-                forgotten += connection.execute(gone).rowcount
-    return forgotten
+                connection.execute(gone)
 
 
 def _pages(database: Database, column: Any, *where: Any) -> Iterator[list[Any]]:
