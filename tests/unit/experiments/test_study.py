@@ -19,7 +19,6 @@ import daco
 from daco.errors import DataError, InputError
 from daco.evaluation.evaluate import evaluate_scores
 from daco.experiments import machine as machine_module
-from daco.experiments import machine_data
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
 KEY = ["set", "machine", "section", "split", "clip", "domain", "label"]
@@ -271,14 +270,6 @@ def test_one_bad_machine_does_not_lose_the_others(tmp_path):
         note.startswith("dev machine tiny is left out: 'raw-k4' needs")
         for note in result.run["notes"]
     )
-
-
-def test_only_some_of_many_failures_are_named(monkeypatch):
-    monkeypatch.setattr(machine_data, "_NAMED", 2)
-    few = table(*"abcde", n_source=4, n_target=2)
-    with pytest.raises(DataError, match=r"No machine is left to work on\.\ndev machine a is left "
-                       r"out: 'ldn-ratio-K16' needs.*\n.*\n3 more machines"):  # fmt: skip
-        study(few, grid=["ldn-ratio-K16"])
 
 
 # Names and folders
