@@ -81,21 +81,6 @@ def test_waveforms_may_be_floats_of_numpy_or_torch(kind):
         np.testing.assert_array_equal(ladder().embed(waves), 24 * GRID[:, 0, 0])
 
 
-@pytest.mark.parametrize(
-    ("waveforms", "options", "message"),
-    [
-        (np.zeros(8, np.float32), {}, "2-D"),
-        (np.zeros((0, 8), np.float32), {}, "at least one clip"),
-        (np.zeros((1, 8), np.int16), {}, "32768"),
-        (np.array([["a"]]), {}, "must be floats"),
-        (np.zeros((1, 8), np.float32), {"device": "nowhere"}, "device='cpu'"),
-    ],
-)
-def test_wrong_input_is_refused(waveforms, options, message):
-    with pytest.raises(InputError, match=message):
-        ladder(**options).embed(waveforms)
-
-
 def test_layers_beyond_the_last_one_asked_for_are_not_computed():
     net = ladder()
     net.embed_many(WAVES, ["layer1", "layer2"])

@@ -12,7 +12,6 @@ import sklearn
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -113,14 +112,6 @@ class TestCalibrating:
         assert detector.reference_.sizes == {"source": 30, "target": 15}
         assert detector.fit(X, domains=DOMAINS).reference_.kinds["source"] == "training"
 
-    def test_clips_without_a_domain_join_the_one_that_they_fit_best(self):
-        detector = daco.DACo().fit(X, domains=DOMAINS)
-        codes = detector.domain_weights(NEW).argmax(axis=1)
-        assert detector.calibrate(NEW).reference_.sizes == {
-            "source": (codes == 0).sum(),
-            "target": (codes == 1).sum(),
-        }
-
     def test_clips_of_the_bank_and_unknown_domains_are_refused(self, fitted):
         before = fitted.reference_
         with pytest.raises(InputError, match="are in the bank"):
@@ -198,26 +189,6 @@ class TestParameters:
                 daco.DACo(**options).fit(X)
         with pytest.raises(InputError, match="conf-oracle-m0-k1"):
             daco.DACo("conf-oracle-m0-k1").fit(X, domains=DOMAINS)
-
-    @pytest.mark.filterwarnings("ignore::daco.errors.DacoWarning")
-    def test_a_grid_search_varies_them(self):
-        clips, labels = np.vstack([X, FAULTS]), np.repeat([1, -1], [220, 20])
-        grid = {
-            "m": [0, 30],
-            "k": [1, 4],
-            "assignment": ["soft", "hard"],
-            "false_alarm_rate": [0.05, 0.2],
-        }
-        # each fold is fitted to whatever is in it
-        search = GridSearchCV(daco.DACo("conf-soft-m0-k1"), grid, scoring="f1", cv=2)
-        search.fit(clips, labels, domains=[*DOMAINS, *["source"] * 20])
-        names = {params["m"] for params in search.cv_results_["params"]}
-        assert names == {0, 30}
-        assert len(search.cv_results_["params"]) == 16
-        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-        best = search.best_params_
-        wanted = f"conf-{best['assignment']}-m{best['m']}-k{best['k']}"
-        assert search.best_estimator_.config_ == wanted
 
     def test_the_rate_can_change_after_the_fit_and_nothing_else(self):
         detector = daco.DACo().fit(X, domains=DOMAINS)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 from third_party import write_package
 
-from daco import DACo, NormalBank, load
+from daco import DACo, load
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.detector.revision import add_normals, calibrate_with, remove_normals
@@ -151,15 +151,6 @@ class TestInstalledDetectors:
         ):
             with pytest.raises(ModelError, match=r"some-plugin 1\.0'\}.*some-plugin 1\.1'\}"):
                 revise()
-
-    @pytest.mark.usefixtures("installed")
-    def test_a_bank_finds_them_after_it_was_pickled_and_the_array_changed(self):
-        rows = X.copy()
-        bank = NormalBank(rows, DOMAINS)
-        expected = NormalBank(X, DOMAINS).score(NEW, CONFIG)
-        again = pickle.loads(pickle.dumps(bank))
-        rows[:] = 0
-        np.testing.assert_array_equal(again.score(NEW, CONFIG), expected)
 
     @pytest.fixture
     def table(self, tmp_path):

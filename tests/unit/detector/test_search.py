@@ -68,13 +68,6 @@ def test_calibrating_and_sessions_reach_the_best_estimator():
     assert search.best_estimator_.reference_.kinds == {"source": "new", "target": "sessions"}
 
 
-def test_in_one_domain_the_default_is_chosen():
-    search = daco.LabelFreeSearch(n_splits=5).fit(X)
-    assert search.best_params_ == {"config": "conf-soft-m0-k1"}
-    assert "one domain" in search.choice_.reason
-    assert np.isnan(search.cv_results_["mean_criterion"]).all()
-
-
 def test_names_detectors_and_tables_are_compared():
     table = np.linalg.norm(X - X.mean(axis=0), axis=1)
     pool = ["raw-k1", "conf-soft-m0-k1", "blend", OneClassSVM(), {"mine": table}]

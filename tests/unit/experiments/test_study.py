@@ -284,16 +284,6 @@ def test_domains_of_other_names():
     pd.testing.assert_frame_equal(result.clips, study(full).clips)
 
 
-def test_sections_of_one_machine_have_rows_of_their_own():
-    full = table("fan", "pump")
-    second = full.columns["machine"] == "pump"
-    result = study(changed(full, machine=(second, "fan"), section=(second, "01")))
-    assert result.metrics().groupby(["machine", "section"]).size().to_dict() == {
-        ("fan", "00"): 6,
-        ("fan", "01"): 6,
-    }
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
