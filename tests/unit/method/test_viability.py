@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from synthetic_machines import synthetic_machine
 
 import daco
+from daco.data.views import Views
 from daco.errors import InputError, NotEnoughClipsError
 from daco.method.criterion import held_out_halves
 from daco.method.viability import (
@@ -174,6 +175,26 @@ def test_kinds_that_the_embedding_does_not_show_are_left_out():
     found, without = (pseudo_scores(X, domains, each, GRID) for each in (both, made))
     assert found.detectable == without.detectable
     np.testing.assert_allclose(found.score, without.score)
+
+
+def test_a_blend_detects_with_all_views():
+    X, domains = machine()
+    views = Views(("a", "b"), (5, 7))
+    made = moved_normals(X, domains, views=views)
+    found = pseudo_scores(X, domains, made, ["raw-k1", "blend"], views=views)
+    parts = [replace(made, clean=c, vectors=v) for c, v in zip(
+        views.split(made.clean), views.split(made.vectors), strict=True)]  # fmt: skip
+    first = pseudo_scores(X[:, :5], domains, parts[0], ["raw-k1", "blend"])
+    assert found.auc[0] == pytest.approx(first.auc[0])
+    assert (found.auc[1] != first.auc[1]).all()
+
+
+def test_every_domain_needs_pseudo_anomalies_of_every_kind():
+    X, domains = machine()
+    made = moved_normals(X, domains)
+    kinds = np.where(made.domains[made.origin] == "target", "shuffled", made.kinds)
+    with pytest.raises(InputError, match="of every kind: shuffled, swapped"):
+        pseudo_scores(X, domains, replace(made, kinds=kinds), ["raw-k1"])
 
 
 def test_a_domain_with_too_few_normals_is_left_out_and_said():
