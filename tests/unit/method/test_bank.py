@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import daco
 from daco.data.views import Views
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.distances import cosine_distances, equal_views
+from daco.method.distances import BankDistances, cosine_distances, equal_views, unit_rows
 
 GRID = [*daco.paper_grid(), *map(daco.ScoreConfig.parse, ("ldn-mean-K4", "varmin-K4", "blend"))]
 
@@ -123,6 +123,13 @@ def test_distances_below_32_ulp_are_zero(dtype):
     rows = np.array([[1 - ulps * eps, 0] for ulps in (10, 31, 32, 40)], dtype)
     found = cosine_distances(rows, np.array([[1, 0]], dtype))
     assert (found[:, 0] / eps).tolist() == [0, 0, 32, 40]
+
+
+@pytest.mark.parametrize(("budget", "n_blocks"), [(8 * 8 * 8, 1), (8 * 8 * 8 - 1, 4)])
+def test_distances_beyond_the_budget_are_computed_in_blocks(rng, monkeypatch, budget, n_blocks):
+    monkeypatch.setattr("daco.method.distances._BLOCK_BYTES", 2 * 8 * 8)
+    blocks = list(BankDistances(unit_rows(rng.normal(size=(8, 3))), budget).blocks())
+    assert [len(block) for _, block in blocks] == [8 // n_blocks] * n_blocks
 
 
 def test_several_views_get_rows_of_length_one_and_a_single_view_stays(rng):

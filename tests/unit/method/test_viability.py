@@ -20,6 +20,7 @@ from daco.method.viability import (
     EMBEDDED,
     INJECTED,
     PseudoScores,
+    _turned,
     bank_pseudo_scores,
     moved_normals,
     pseudo_scores,
@@ -59,6 +60,7 @@ def test_by_default_they_are_among_the_normals_at_their_edge_and_outside():
     made = moved_normals(X)
     usual = np.median(daco.NormalBank(X).leave_one_out("raw-k1"))
     distance = cosine(made.vectors, made.clean[made.origin]).reshape(-1, 3)
+    assert len(distance) == 20 * 2 * 3  # of 20 clips, in both ways, three times
     assert distance / usual == pytest.approx(np.tile([0.5, 1, 2], (len(distance), 1)))
 
 
@@ -69,6 +71,13 @@ def test_a_pseudo_anomaly_keeps_most_features_of_its_clip():
     untouched = np.isclose(ratio, np.median(ratio, axis=1)[:, None], rtol=1e-6).mean(axis=1)
     assert untouched[made.kinds == "shuffled"].mean() > untouched[made.kinds == "swapped"].mean()
     assert 0.5 < untouched.mean() < 0.98
+
+
+def test_a_clip_is_turned_towards_the_features_of_others():
+    clip, others = np.array([2.0, 0.0]), np.array([2.0, 5.0])
+    turned = _turned(clip, others, np.array([0.0, 0.5, 1.0, 9.0]))  # at most the other way round
+    expected = [[2, 0], [1, np.sqrt(3)], [0, 2], [-2, 0]]
+    np.testing.assert_allclose(turned, expected, atol=1e-12)
 
 
 def test_the_seed_decides_and_is_independent_of_the_splits_of_the_same_seed():
