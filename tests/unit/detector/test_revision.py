@@ -197,15 +197,6 @@ class TestCalibrating:
         assert (record["action"], record["clips"]) == ("calibrated", {"target": 12})
         assert_same_after_loading(calibrated, clips)
 
-    def test_clips_that_enter_the_bank_are_no_longer_new_to_it(self, model, clips, night):
-        first = calibrate_with(model, night, ["target"] * 12, names_of(12))
-        fewer = add_normals(first, night[:5], "target", names_of(5, "n"))
-        assert fewer.reference.sizes["target"] == 7
-        assert fewer.new_names == tuple(names_of(12)[5:])
-        none = add_normals(first, night, "target", names_of(12, "n"))
-        assert (none.basis["target"]["kind"], none.basis["target"]["when"]) == ("training", None)
-        assert_same_decisions(none, add_normals(model, night, "target", names_of(12)), clips)
-
     def test_without_domains_each_clip_counts_where_it_fits_best(self, model, clips):
         best = model.score(clips).weights.argmax(axis=1)
         calibrated = calibrate_with(model, clips)
