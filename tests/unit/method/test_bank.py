@@ -147,8 +147,9 @@ def test_banks_that_are_too_small_are_named(rng):
         one.score(query, "conf-soft-m0-k1")
     with pytest.raises(NotEnoughClipsError, match="'ldn-ratio-K16' needs a bank of 17 clips"):
         few.score(query, "ldn-ratio-K16")
-    with pytest.raises(NotEnoughClipsError, match="'raw-k1' needs a bank of 2 clips"):
-        one.leave_one_out("raw-k1")
+    for method in (one.leave_one_out, one.score_normals, one.examine_normals):
+        with pytest.raises(NotEnoughClipsError, match="'raw-k1' needs a bank of 2 clips"):
+            method("raw-k1")
     assert np.isfinite(make_bank(rng, 30, 1).score(query, GRID)).all()
     for size, config in ((5, "ldn-mean-K4"), (17, "blend")):  # no clip less would do
         assert np.isfinite(make_bank(rng, size).examine_normals(config).scores).all()

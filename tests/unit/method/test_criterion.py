@@ -126,6 +126,7 @@ def test_what_has_no_criterion_is_named():
         bank((30, 1)).balance("raw-k1")
     with pytest.raises(NotEnoughClipsError, match=r"'ldn-ratio-K16' needs .* 16 clips .*of 32\)"):
         bank((16, 16)).balance("ldn-ratio-K16")
+    assert np.isfinite(bank((5, 4)).balance("raw-k4"))  # 3 and 2 stay: the 4 nearest of one of them
     with pytest.raises(InputError, match=r"'conf-oracle-m0-k1'.*'soft'"):
         bank((20, 10)).balance("conf-oracle-m0-k1")
     for wrong in ({"n_splits": 0}, {"seed": -1}, {"seed": "a"}):

@@ -197,6 +197,7 @@ def test_one_machine_is_chosen_for_by_the_guarded_rule():
     )
     assert choice.pick == choice.config != PAPER_CONFIG  # wide domains are told from narrow ones
     assert choice.pseudo.configs == tuple(choice.criterion)
+    assert choice.balance.resampled.shape == (9, choice.n_resamples)
 
 
 def test_a_veto_gives_the_pseudo_score_as_its_reason():
