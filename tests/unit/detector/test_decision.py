@@ -386,13 +386,6 @@ class TestWhatIsSaidOfTheRate:
         assert all(token in sentence for token in tokens)
         assert basis_in_words({"a": each | {"clips": 20}, "b": each | {"clips": 5}}) == sentence
 
-    def test_domains_of_another_origin_are_named(self):
-        old, new = ({"kind": kind, "clips": 25, "when": None} for kind in (INDEPENDENT, NEW))
-        sentences = [basis_in_words({"all": each}) for each in (old, new)]
-        assert basis_in_words({"day": old, "late": old, "night": new}) == (
-            f"for day, late {sentences[0]}; for night {sentences[1]}"
-        )
-
     def test_a_rate_that_too_few_clips_support_is_warned_of(self):
         reference = ReferenceScores(range(29), [0] * 20 + [1] * 9, ("day", "night"))
         assert reference.warnings(0.1) == ()
