@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import daco
 from daco.data.views import Views
 from daco.errors import InputError, NotEnoughClipsError
+from daco.method import paper
 from daco.method.distances import BankDistances, cosine_distances, equal_views, unit_rows
 
 GRID = [*daco.paper_grid(), *map(daco.ScoreConfig.parse, ("ldn-mean-K4", "varmin-K4", "blend"))]
@@ -92,7 +93,11 @@ def test_a_larger_neighbourhood_after_a_smaller_one(rng):
     bank.balance("raw-k1", 5)
     assert_array_equal(bank.leave_one_out(names), daco.NormalBank(X, domains).leave_one_out(names))
     assert_array_equal(bank.balance(names, 5), daco.NormalBank(X, domains).balance(names, 5))
+    unit = unit_rows(X)
+    nearest = np.sort(paper.without_self(paper.cosine_distances(unit, unit)), axis=1)[:, :150]
+    assert_allclose(bank.leave_one_out("raw-k150")[:, 0], nearest.mean(axis=1), rtol=1e-9)
     again = pickle.loads(pickle.dumps(bank))
+    assert_array_equal(again.leave_one_out(GRID), bank.leave_one_out(GRID))
     assert_array_equal(again.score(X[:5], names), bank.score(X[:5], names))
 
 

@@ -191,6 +191,8 @@ class Marked(Centre):
         (Near(), False),
         (make_pipeline("passthrough", Near()), None),
         (Marked(), None),
+        (Marked, None),
+        (lambda: Marked(), None),
         (make_pipeline("passthrough", Marked()), None),
         (Centre(), True),
         (Centre(), {"d": True}),
