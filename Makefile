@@ -11,7 +11,7 @@ export MKL_NUM_THREADS := 1
 # Compiled modules are kept: the tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo paper test lowest fuzz lint format docs dist bench clean
+.PHONY: demo paper test lowest mutants fuzz lint format docs dist bench clean
 
 demo: $(READY)  ## a synthetic factory, from its sounds to a report
 	rm -rf daco-demo
@@ -36,6 +36,9 @@ lowest:  ## tests of the core with the lowest versions of its dependencies
 	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) --resolution lowest-direct -e '.[remote]'
 	$(LOWEST)/bin/uv pip install -q --python $(LOWEST) -e '.[remote]' 'moto[s3]' flask flask-cors pytest pytest-xdist pytest-timeout hypothesis
 	$(LOWEST)/bin/python -m pytest -q -n auto -o filterwarnings= -m "not cluster" $(CORE:%=tests/unit/%)
+
+mutants: $(READY)  ## changes of the method that no test notices; MODULES="method/bank ..." for some
+	$(BIN)/python tests/mutants.py $(MODULES)
 
 fuzz: $(READY)  ## random inputs that the suite does not try, for FUZZ_SECONDS (600)
 	$(BIN)/python tests/fuzz/explore.py

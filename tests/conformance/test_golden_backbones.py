@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from functools import cached_property
 
 import numpy as np
 import pytest
@@ -16,8 +15,7 @@ from shared_data import shared
 torch = pytest.importorskip("torch")
 
 from daco.backbones import beats, eat, panns, transformer  # noqa: E402
-from daco.backbones.readout import pool  # noqa: E402
-from daco.errors import AudioError, InputError, WeightsError  # noqa: E402
+from daco.errors import AudioError, WeightsError  # noqa: E402
 
 # Float32 against float64 moves these embeddings by 2e-6; a LayerNorm eps of 1e-5 instead of 1e-6,
 # the tanh GELU, another window or another bucket distance move them by 2e-5 and more.
@@ -135,12 +133,6 @@ class Golden:
         grid, own = self.output(clip)[layer]
         return own[self.net.default_readout] if own else grid.mean((0, 1))
 
-    @cached_property
-    def readouts(self) -> dict[str, np.ndarray]:
-        """Readouts of the pair of clips, of one forward pass."""
-        names = [each for each in self.net.readouts if each != "mod"]
-        return self.net.embed_many(np.stack([wave(each) for each in PAIR]), names)
-
     @property
     def quick(self) -> str:
         """A readout that takes a twelfth of the network, where it has layers."""
@@ -210,33 +202,6 @@ def test_embedding_layers_and_tokens(golden, clip):
     layers = np.stack([golden.embedding(clip, layer) for layer in range(1, depth + 1)])
     kind = "layer_mean" if golden.name == "beats" else "layer_cls"
     assert error(layers, golden[f"{clip}.{kind}"][-depth:]) <= TOLERANCE
-
-
-def test_readouts_are_those_of_the_grid(golden):
-    net, found = golden.net, golden.readouts
-    grid = np.stack([golden.output(clip)[net.depth][0] for clip in PAIR])
-    for name in ("band", "max", "std", "rdp", "mean"):
-        # In another order of additions, of values up to 5.
-        np.testing.assert_allclose(found[name], pool(grid, name), rtol=1e-4, atol=2e-5)
-    bands, modulation_bands = (1, 2) if golden.name == "panns" else (8, 3)
-    assert grid.shape[2] == bands
-    assert found["rdp"].shape == (2, bands * grid.shape[3])
-    longer = golden.output("s10")[net.depth][0][None]
-    modulation = pool(longer, "mod", frame_rate=net.frame_rate)
-    assert modulation.shape == (1, modulation_bands * grid.shape[3])
-    assert {vectors.dtype for vectors in found.values()} == {np.dtype(np.float32)}
-
-
-def test_layers_are_readouts_where_there_are_layers(golden):
-    net, found = golden.net, golden.readouts
-    if not net.depth:
-        with pytest.raises(InputError, match="layer4"):
-            net.check_readout("layer4")
-        return
-    for layer in range(1, net.depth + 1):
-        ours = np.stack([golden.embedding(clip, layer) for clip in PAIR])
-        assert error(found[f"layer{layer}"], ours) <= TOLERANCE
-    assert np.array_equal(found[net.default_readout], found[f"layer{net.depth}"])
 
 
 def test_the_frame_rate_is_that_of_the_grid(golden):

@@ -10,7 +10,6 @@ from tolerances import of_distances
 import daco
 from daco.evaluation.metrics import grid_metrics
 from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
-from daco.method.criterion import held_out_halves
 
 
 @pytest.fixture(scope="module", params=MACHINES)
@@ -56,29 +55,6 @@ def test_criterion_with_another_seed_and_number_of_splits(small):
     np.testing.assert_allclose(got, machine.golden["balance_ks_seed7_S5"], atol=1e-3)
 
 
-def test_splits_are_the_published_ones(machine):
-    is_target = machine.golden["train_domains"].astype(bool)
-    packed = machine.golden["held_seed0"]
-    expected = np.unpackbits(packed, axis=1)[:, : len(is_target)].astype(bool)
-    grouped = np.concatenate([np.flatnonzero(~is_target), np.flatnonzero(is_target)])
-    got = np.zeros_like(expected)
-    got[:, grouped] = held_out_halves([(~is_target).sum(), is_target.sum()], 10, seed=0)
-    assert (got == expected).all()
-
-
-def test_leave_one_out_scores(machine32):
-    machine = machine32
-    for row, k in enumerate((1, 2, 4)):
-        got = machine.bank.leave_one_out(f"raw-k{k}")[:, 0]
-        tolerance = of_distances(machine.X.shape[1])
-        np.testing.assert_allclose(got, machine.golden["loo_knn"][row], atol=tolerance)
-    kinds = ["ldn-ratio-K1", "ldn-ratio-K16", "ldn-diff-K1", "ldn-diff-K16"]
-    for row, config in enumerate(kinds):
-        got = machine.bank.leave_one_out(config)[:, 0]
-        expected = machine.golden["loo_ldn"][row]
-        assert np.abs(got - expected).max() < 1e-4 * max(expected.std(), 1)
-
-
 def test_domain_weights(machine32):
     machine = machine32
     bank = machine.bank
@@ -91,15 +67,6 @@ def test_domain_weights(machine32):
     clear = np.abs(machine.golden["w_target_soft_k1"] - 0.5) > tolerance  # no tie of two domains
     assert clear.mean() > 0.95
     assert (hard == machine.golden["w_target_hard"])[clear].all()
-
-
-def test_oracle_assignment(machine32):
-    machine = machine32
-    got = machine.bank.score(machine.X_test, "conf-oracle-m30-k1", domains=machine.test_domains)[
-        :, 0
-    ]
-    tolerance = max(1e-3, machine.score_tolerance)
-    np.testing.assert_allclose(got, machine.golden["scores_oracle_m30_k1"], atol=tolerance)
 
 
 def test_other_scorers(machine64):

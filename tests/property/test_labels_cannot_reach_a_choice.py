@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
-from random_studies import GRID as RANDOM_GRID
 from random_studies import random_study
 from synthetic_machines import small_table
 
 import daco
 from daco.detector.search import LabelFreeSearch
-from daco.experiments import choice
 from daco.experiments.select import select_label_free
 from daco.method.config import PAPER_CONFIG
 from daco.method.selection import Rule
@@ -65,21 +63,6 @@ def test_the_others_do_read_them(rule):
     clips = RANDOM.clips.copy()
     clips.loc[clips["set"] == "dev", worst] *= -1
     assert replace(RANDOM, clips=clips).choose(rule).config != worst
-
-
-def test_a_choice_reads_no_evaluation_column():
-    grid = RANDOM.grid()
-    read = []
-
-    class Columns(type(grid)):
-        def __getitem__(self, name):
-            read.append(str(name))
-            return super().__getitem__(name)
-
-    for rule in Rule:
-        assert choice.pick(Columns(grid), rule).config in RANDOM_GRID
-    assert "configuration" in read
-    assert not any("eval" in name for name in read)
 
 
 # From vectors to a choice

@@ -59,29 +59,6 @@ def test_modulation(steps, bands, rate, library):
     np.testing.assert_allclose(ours, textbook.modulation(frames, rate), atol=2e-5)
 
 
-@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES)
-def test_one_frame_or_equal_frames_read_as_the_frame(frames, name, library):
-    frame = frames[:1]
-    same(pooled(frame, name, library), frame[0], frames)
-    same(pooled(np.repeat(frame, 7, axis=0), name, library), frame[0], frames)
-
-
-@given(FRAMES, st.sampled_from([*DEFINITIONS]), LIBRARIES, st.randoms())
-def test_the_order_in_time_does_not_matter(frames, name, library, random):
-    order = list(range(len(frames)))
-    random.shuffle(order)
-    shuffled = np.ascontiguousarray(frames[order])
-    same(pooled(frames, name, library), pooled(shuffled, name, library), frames, 4)
-
-
-@settings(max_examples=50)
-@given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES, st.integers(-10, 30))
-def test_frames_of_any_scale_read_on_that_scale(frames, name, library, exponent):
-    factor = np.float32(2.0**exponent)
-    scaled = pooled(frames * factor, name, library) / factor
-    np.testing.assert_allclose(scaled, pooled(frames, name, library), rtol=1e-6, atol=1e-6)
-
-
 @settings(max_examples=50)
 @given(FRAMES, st.sampled_from(BAND_READOUTS), LIBRARIES)
 def test_clips_and_layouts_in_memory_do_not_matter(frames, name, library):

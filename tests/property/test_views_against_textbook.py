@@ -51,18 +51,6 @@ def test_any_rate_and_length_follow_the_recipe(rate, seconds, name, seed):
 
 
 @settings(max_examples=25)
-@given(RATES, st.sampled_from(NAMES), st.sampled_from([0.1, 3.0, 10.0]))
-def test_the_level_cancels(rate, name, factor):
-    wave = machine(1.5, rate)
-    scaled = wave * np.float32(factor)
-    # Noise of -46 dB of full scale is above all floors. What a tenth is rounded to is noise of
-    # -150 dB of it. Below 8 kHz a mel band of mod60 may have 1 % of one frequency's power, whose
-    # fades reach the floor: measured 5e-3.
-    tolerance = 2e-2 if name == "mod60" and rate < 8000 else 5e-4
-    np.testing.assert_allclose(VIEWS[name](scaled, rate), VIEWS[name](wave, rate), atol=tolerance)
-
-
-@settings(max_examples=25)
 @given(RATES, st.floats(1, 30), st.sampled_from(NAMES), st.sampled_from([0.0, 0.5, -1.0, 1e-30]))
 def test_silence_and_constants_are_finite_and_have_a_direction(rate, seconds, name, value):
     vector = VIEWS[name](np.full(round(seconds * rate), value, np.float32), rate)
@@ -70,19 +58,6 @@ def test_silence_and_constants_are_finite_and_have_a_direction(rate, seconds, na
     assert np.linalg.norm(vector) > 1
     if value == 0:
         np.testing.assert_allclose(vector, np.log(1e-3), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("name", "seconds", "tolerance"),
-    # The mean over all values. Shorter clips have fewer frequencies in a band of env, and a
-    # spectrum of fewer frames for cep, so that only mod60 stays the same there.
-    [("env", 5, 0.2), ("env", 60, 0.03), ("cep", 60, 0.03), ("mod60", 1, 0.1), ("mod60", 60, 0.05)],
-)
-def test_noise_has_about_the_same_vector_at_any_length(name, seconds, tolerance):
-    rng = np.random.default_rng(1)
-    noise = [0.1 * rng.normal(size=16000 * s).astype(np.float32) for s in (10, seconds)]
-    ten, other = (VIEWS[name](wave, 16000).mean() for wave in noise)
-    assert abs(ten - other) < tolerance
 
 
 @pytest.mark.parametrize(
@@ -96,11 +71,3 @@ def test_a_long_clip_is_the_mean_over_its_segments(name, frame, hop, each):
     parts = [wave[start : start + (each - 1) * hop + frame] for start in starts]
     expected = np.mean([VIEWS[name](part, 16000) for part in parts], axis=0)
     np.testing.assert_allclose(VIEWS[name](wave, 16000), expected, atol=1e-5)
-
-
-def test_a_repetition_rate_stands_out_in_its_band_of_env():
-    wave = machine(10, 16000)
-    strength = VIEWS["env"](wave, 16000).reshape(40, 16).mean(1)
-    edges = np.geomspace(0.6, 500, 41)
-    for rate in (7, 90):
-        assert np.searchsorted(edges, rate) - 1 in np.argsort(strength)[-6:]

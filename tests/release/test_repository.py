@@ -121,17 +121,3 @@ def test_the_targets_in_contributing_exist():
     named = set(re.findall(r"(?:^|`)make (?:\w+=\S+ )?(\w+)", text, re.M))
     assert named
     assert named <= targets
-
-
-def test_the_changelog_has_the_sections_of_keep_a_changelog():
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    releases = re.findall(r"^## (.+)$", text, re.M)
-    assert releases[0] == "[Unreleased]"
-    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", name) for name in releases[1:])
-    sections = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
-    for body in re.split(r"^## .+$", text, flags=re.M)[1:]:
-        named = re.findall(r"^### (.+)$", body, re.M)
-        assert len(set(named)) == len(named)
-        assert set(named) <= set(sections)
-        before_the_first = re.split(r"^### .+$", body, flags=re.M)[0]
-        assert not re.search(r"^- ", before_the_first, re.M)

@@ -119,10 +119,3 @@ def test_the_frontier(published):
         )
     assert frontier.loc[("dev", "raw"), "score"] == pytest.approx(58.73, abs=0.01)
     assert frontier.loc[("eval", "daco-m0"), "score"] == pytest.approx(59.34, abs=0.01)
-
-
-def test_the_veto_of_2025_removes_six_and_the_default_with_them(published):
-    choice = pick(tables(published, "beats")[0], "paper")
-    assert choice.config == "conf-soft-m0-ldnK1"
-    assert len(choice.vetoed) == 6
-    assert "conf-soft-m0-k1" in choice.vetoed

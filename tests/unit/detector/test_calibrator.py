@@ -54,14 +54,6 @@ def test_p_values_are_those_of_the_decision(calibrator):
     np.testing.assert_array_equal(weights, calibrator.reference_.p_values(NEW_SCORES, shares))
 
 
-def test_hard_assignment_takes_the_largest_weight():
-    hard = daco.DomainCalibrator(assignment="hard").fit(SCORES, DOMAINS)
-    some = np.where(CERTAIN, 0.6, 0.4)
-    np.testing.assert_array_equal(
-        hard.transform(NEW_SCORES, weights=some), hard.transform(NEW_SCORES, weights=CERTAIN)
-    )
-
-
 def test_named_columns_are_put_in_order(calibrator):
     frame = pd.DataFrame(CERTAIN[:, ::-1], columns=["target", "source"])
     np.testing.assert_array_equal(

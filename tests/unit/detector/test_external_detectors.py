@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 from command_line import refused, run
-from joblib import parallel_config
 from pyod.models.ecod import ECOD
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
@@ -18,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 from third_party import write_package
 
-from daco import DACo, NormalBank, load
+from daco import DACo, load
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.detector.revision import add_normals, calibrate_with, remove_normals
@@ -73,29 +72,6 @@ class TestGivenDetectors:
         np.testing.assert_array_equal(loaded.anomaly_score(NEW), detector.anomaly_score(NEW))
         loaded.calibrate(NEW[-100:], ["target"] * 100)
         assert loaded.reference_.kinds == {"source": "training", "target": "new"}
-
-    def test_random_state_seeds_them_and_n_jobs_changes_nothing(self):
-        def references(**options):
-            detector = DACo(scorer=IsolationForest(n_estimators=5), **options)
-            return detector.fit(X, domains=DOMAINS).reference_scores_
-
-        first = references(random_state=1)
-        with parallel_config("threading"):
-            np.testing.assert_array_equal(references(random_state=1, n_jobs=2), first)
-        assert not np.array_equal(references(random_state=2), first)
-
-    def test_sessions_are_scored_by_detectors_that_have_not_seen_them(self):
-        rng = np.random.default_rng(1)
-        sessions = np.repeat(np.arange(30), 6)
-        takes = rng.normal(size=(30, 8))[sessions] + 0.05 * rng.normal(size=(180, 8)) + 2
-        scorer = LocalOutlierFactor(n_neighbors=3)
-        blind = DACo(scorer=scorer).fit(takes).reference_scores_
-        aware = DACo(scorer=scorer).fit(takes, groups=list(map(str, sessions))).reference_scores_
-        assert np.median(aware) > 2 * np.median(blind)
-
-    def test_a_bank_without_them_pickles_no_second_copy_of_its_vectors(self):
-        vectors = np.random.default_rng(0).normal(size=(400, 64))
-        assert len(pickle.dumps(DACo("raw-k1").fit(vectors))) < 1.5 * vectors.nbytes
 
 
 CODE = """
@@ -175,15 +151,6 @@ class TestInstalledDetectors:
         ):
             with pytest.raises(ModelError, match=r"some-plugin 1\.0'\}.*some-plugin 1\.1'\}"):
                 revise()
-
-    @pytest.mark.usefixtures("installed")
-    def test_a_bank_finds_them_after_it_was_pickled_and_the_array_changed(self):
-        rows = X.copy()
-        bank = NormalBank(rows, DOMAINS)
-        expected = NormalBank(X, DOMAINS).score(NEW, CONFIG)
-        again = pickle.loads(pickle.dumps(bank))
-        rows[:] = 0
-        np.testing.assert_array_equal(again.score(NEW, CONFIG), expected)
 
     @pytest.fixture
     def table(self, tmp_path):

@@ -208,15 +208,6 @@ class TestFit:
         assert isinstance(failure, DataError)
         assert "press: 5 of 10 normals of target" in str(failure)
 
-    def test_thinning_chooses_among_the_others(self):
-        bad = machine({3: {"seconds": 1.0}})
-        ((_, model),) = fit_machines([bad], config="raw-k1", max_normals=30)
-        assert len(model) == 30
-        assert "source3.wav" not in model.clip_names
-        assert model.provenance["thinned_from"] == 49
-        rows = [bad.names.index(name) for name in model.clip_names]
-        np.testing.assert_array_equal(model.embeddings, bad.embeddings[rows])
-
     def test_a_configuration_can_be_chosen_and_says_why(self):
         ((_, model),) = fit_machines([machine()], config="choose")
         selection = model.provenance["selection"]

@@ -140,10 +140,6 @@ class TestAddingAndCalibrating:
         assert set(model.sessions[40:50]) == {""}
         assert len(set(model.sessions[50:])) == 2
 
-    def test_needs_two_clips(self, model, night):
-        with pytest.raises(InputError, match="two clips"):
-            add_normals(model, night[:1], "target", ["a"], calibrate=True)
-
 
 class TestRemoving:
     @pytest.mark.parametrize("groups", [None, GROUPS])
@@ -200,26 +196,6 @@ class TestCalibrating:
         (record,) = calibrated.provenance["updates"]
         assert (record["action"], record["clips"]) == ("calibrated", {"target": 12})
         assert_same_after_loading(calibrated, clips)
-
-    def test_replaces_earlier_clips_of_the_same_domains_alone(self, model, clips, night):
-        first = calibrate_with(model, clips[:8], ["source"] * 8, names_of(8, "s"))
-        both = calibrate_with(first, night, ["target"] * 12, names_of(12))
-        assert both.reference.sizes == {"source": 8, "target": 12}
-        again = calibrate_with(both, clips[10:13], ["source"] * 3, names_of(3, "t"))
-        assert again.reference.sizes == {"source": 3, "target": 12}
-        assert sorted(again.new_names) == sorted([*names_of(12), *names_of(3, "t")])
-        labels = ["target"] * 12 + ["source"] * 3
-        direct = calibrate_with(model, np.vstack([night, clips[10:13]]), labels)
-        assert_same_decisions(again, direct, clips)
-
-    def test_clips_that_enter_the_bank_are_no_longer_new_to_it(self, model, clips, night):
-        first = calibrate_with(model, night, ["target"] * 12, names_of(12))
-        fewer = add_normals(first, night[:5], "target", names_of(5, "n"))
-        assert fewer.reference.sizes["target"] == 7
-        assert fewer.new_names == tuple(names_of(12)[5:])
-        none = add_normals(first, night, "target", names_of(12, "n"))
-        assert (none.basis["target"]["kind"], none.basis["target"]["when"]) == ("training", None)
-        assert_same_decisions(none, add_normals(model, night, "target", names_of(12)), clips)
 
     def test_without_domains_each_clip_counts_where_it_fits_best(self, model, clips):
         best = model.score(clips).weights.argmax(axis=1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
-from sklearn.ensemble import IsolationForest
 from sklearn.svm import OneClassSVM
 
 import daco
@@ -70,31 +68,6 @@ def test_calibrating_and_sessions_reach_the_best_estimator():
     assert search.best_estimator_.reference_.kinds == {"source": "new", "target": "sessions"}
 
 
-def test_in_one_domain_the_default_is_chosen():
-    search = daco.LabelFreeSearch(n_splits=5).fit(X)
-    assert search.best_params_ == {"config": "conf-soft-m0-k1"}
-    assert "one domain" in search.choice_.reason
-    assert np.isnan(search.cv_results_["mean_criterion"]).all()
-
-
-def test_random_state_draws_the_splits():
-    def criteria(seed):
-        search = daco.LabelFreeSearch(POOL, n_splits=5, random_state=seed)
-        return search.fit(X, domains=DOMAINS).cv_results_["mean_criterion"]
-
-    np.testing.assert_array_equal(criteria(1), criteria(1))
-    assert (criteria(1) != criteria(2)).any()
-
-
-def test_feature_names_are_known_to_the_best_estimator():
-    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(8)])
-    search = daco.LabelFreeSearch(["raw-k1"], n_splits=5).fit(frame, domains=DOMAINS)
-    faults = pd.DataFrame(FAULTS, columns=frame.columns)
-    assert search.best_estimator_.anomaly_score(faults).shape == (40,)
-    with pytest.raises(InputError, match="feature names"):
-        search.anomaly_score(faults[faults.columns[::-1]])
-
-
 def test_names_detectors_and_tables_are_compared():
     table = np.linalg.norm(X - X.mean(axis=0), axis=1)
     pool = ["raw-k1", "conf-soft-m0-k1", "blend", OneClassSVM(), {"mine": table}]
@@ -108,13 +81,6 @@ def test_names_detectors_and_tables_are_compared():
     assert np.isfinite(results.loc["ext-OneClassSVM", "pseudo_score"])
     assert np.isnan(results.loc["ext-mine", "pseudo_score"])
     assert not results.loc["ext-mine", "vetoed"]
-
-
-def test_a_chosen_detector_can_be_fitted_again():
-    pool = [{"trees": IsolationForest(n_estimators=10)}]
-    search = daco.LabelFreeSearch(pool, n_splits=3).fit(X, domains=DOMAINS)
-    again = clone(search.best_estimator_).fit(X, domains=DOMAINS)
-    np.testing.assert_allclose(again.anomaly_score(FAULTS), search.anomaly_score(FAULTS))
 
 
 def test_a_chosen_table_needs_the_scores_of_new_clips():

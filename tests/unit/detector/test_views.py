@@ -99,16 +99,6 @@ def test_a_table_of_views_is_fitted_and_judged(tmp_path, clips):
         clips_to_judge(tmp_path / "e.parquet", model.frontend, model.readout)
 
 
-def test_a_readout_whose_name_has_a_plus_is_no_list_of_views(tmp_path, clips):
-    file, vectors = tmp_path / "e.parquet", {"embedding": clips["mod"], "mean+std": clips["cep"]}
-    EmbeddingTable.from_arrays(vectors, machine="m", domain=DOMAINS).write(file)
-    (normals,) = normals_of_table(file, training=False, all_views=True).machines
-    assert normals.embeddings.shape == (50, 6)
-    (normals,) = normals_of_table(file, training=False, readout="mean+std").machines
-    assert normals.embeddings.shape == (50, 4)
-    assert len(normals.views.names) == 1
-
-
 def test_a_recording_passes_through_all_views_of_a_model():
     rng = np.random.default_rng(0)
     names = ("mod", "env", "cep")

@@ -134,24 +134,10 @@ def test_perfect_scores_are_one_and_inverted_ones_are_clamped():
     assert official_score({"fan": inverted}) == pytest.approx(1.5 * EPSILON, rel=1e-12)
 
 
-def test_the_official_score_weighs_all_quantities_alike():
-    fan = {"auc_source": 0.5, "auc_target": 0.25, "pauc": 0.5}
-    valve = {"auc_source": 1.0, "auc_target": 1.0, "pauc": 0.5}
-    expected = 6 / (2 + 4 + 2 + 1 + 1 + 2)
-    assert official_score({"fan": fan, "valve": valve}) == pytest.approx(expected, abs=1e-15)
-    assert official_score([fan, valve]) == official_score({"a": valve, "b": fan})
-
-
 @pytest.mark.parametrize("values", [(0.0, 60.0), (2.0, 100.0), (1.0, 0.5), (0.0, 1.0)])
 def test_a_metric_may_be_the_least_and_the_largest_of_its_unit(values):
     score = official_score([dict(zip(("auc", "pauc"), values, strict=True))])
     assert score == pytest.approx(2 / sum(1 / max(value, EPSILON) for value in values))
-
-
-@pytest.mark.parametrize("values", [(1.5, 0.5), (1.0, 60.0)])
-def test_fractions_are_not_averaged_with_percent(values):
-    with pytest.raises(InputError, match="mix units"):
-        official_score([dict(zip(("auc", "pauc"), values, strict=True))])
 
 
 def test_what_is_not_a_number_has_no_harmonic_mean():

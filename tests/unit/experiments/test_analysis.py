@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from random_studies import GRID, random_study
+from random_studies import random_study
 
 from daco.evaluation.metrics import harmonic_mean
 from daco.experiments.analysis import (
@@ -96,17 +96,6 @@ def test_transfer_says_over_what_its_intervals_are(study):
     assert table["rho"][2] == pytest.approx(-ranks)
     sections = random_study(dev=3, eval=3, sections=2).transfer()
     assert sections["n"].tolist() == [5, 3] * 2  # drawn together with their machine
-
-
-def test_a_dev_score_that_is_the_evaluation_score_is_perfect_over_the_same_machines(study):
-    metrics = study.metrics(list(GRID)).query("set == 'dev'")
-    both = pd.concat([metrics, metrics.assign(set="eval")])
-    scores = study.grid()[["configuration", "dev_score"]]
-    grid = scores.assign(eval_score=scores["dev_score"])
-    table = transfer_of(grid, both, pd.DataFrame(columns=["set"]), n_draws=300)
-    assert table["rho"].tolist() == pytest.approx([1, 1])
-    # dev and evaluation machines are drawn independently
-    assert table["low"].tolist()[1] < table["high"].tolist()[1] <= 1
 
 
 @pytest.mark.parametrize("known", [{}, {"dev_score": [50.0] * 3}, {"criterion_dev": [np.nan] * 3}])

@@ -92,14 +92,6 @@ def test_the_paper_reads_its_own_splits_and_no_label_free_veto():
     assert pick(table).config == "ldn-ratio-K1"
 
 
-def test_a_default_within_the_noise_is_kept_and_described_as_such():
-    noisy = np.random.default_rng(0).normal(np.array(CRITERIA)[:, None], 0.1, (5, 100))
-    choice = pick(grid(viable=[True, True, True, True, False]), resampled=noisy)
-    assert (choice.config, choice.pick) == (DEFAULT, "ldn-ratio-K1")
-    assert choice.stability.startswith("kept as the default within the noise; ")
-    assert choice.stability.endswith(" of 100 resamples pick ldn-ratio-K1")
-
-
 def test_without_any_veto_only_the_pool_of_nine_takes_part():
     choice = pick(grid(dev_score=None))
     assert choice.config == "ldn-ratio-K1"

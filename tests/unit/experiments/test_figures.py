@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 from random_studies import NAUGHTY, REPORT_GRID, report_study
 
 from daco.experiments.figures import studies as figures
-from daco.experiments.figures.style import METHODS, look_of, svg_bytes
+from daco.experiments.figures.style import svg_bytes
 
 
 @pytest.fixture(scope="module")
@@ -60,31 +59,3 @@ def test_coverage_has_a_row_for_each_decision_and_the_mean_over_machines(study):
     rows = coverage[(coverage["level"] == 0.1) & (coverage["configuration"] == "blend")]
     rows = rows[(rows["decision"] == "p-value") & (rows["domain"] == "source")]
     assert has_points(ax, [[100 * rows["rate"].mean(), 1 - 0.15]])
-
-
-def test_decisions_show_medians_by_label(study):
-    clips = study.test_clips[study.test_clips["set"] == "dev"]
-    ax = figures.plot_decisions(clips, "p:blend", 0.1).axes[0]
-    own = clips[(clips["machine"] == "fan") & (clips["label"] == 1)]
-    assert has_points(ax, [[own["p:blend"].median(), 0.17]])
-    assert ax.get_legend_handles_labels()[1] == ["normal clips", "anomalies"]
-
-
-def test_two_configurations_of_one_method_have_different_marks():
-    names = ["conf-soft-m0-k1", "conf-soft-m10-k1", "conf-hard-m0-k1"]
-    scores = pd.DataFrame({name: [50.0 + at] for at, name in enumerate(names)}, ["fan"])
-    lines = figures.plot_machines(scores).axes[0].lines[:3]
-    assert len({line.get_marker() for line in lines}) == 3
-
-
-def test_stability_counts_resamples(study):
-    stability = study.stability()
-    ax = figures.plot_stability(stability).axes[0]
-    widths = [bar.get_width() for bar in ax.patches]
-    assert widths == stability.loc[stability["picked"] > 0, "picked"].tolist()
-
-
-def test_methods_differ_in_shape_and_any_name_has_a_look():
-    assert len({look.marker for look in METHODS.values()}) == len(METHODS)
-    names = ["raw-k1", "conf-soft-m30-ldnK1", "ext-mine", "anything else"]
-    assert len({look_of(name).title for name in names}) == 4

@@ -114,26 +114,6 @@ def test_the_label_free_veto_does_not_judge_tables(with_table):
     assert any("does not judge other systems" in note for note in with_table.run["notes"])
 
 
-def test_a_table_that_knows_more_is_chosen(tables, tmp_path):
-    """It has the criterion of equal domains and detects all anomalies."""
-    rng = np.random.default_rng(0)
-
-    def better(bank, X_test):
-        label = np.tile(np.repeat([0, 1], len(X_test) // 4), 2)
-        return rng.normal(size=len(bank)), rng.normal(size=len(X_test)) + 6 * label
-
-    path = write_scores(tmp_path / "mine.csv", tables, better)
-    grid = ["raw-k1", "ldn-ratio-K1"]  # without the default, which stays within the noise
-    result = study(*tables, grid=[*grid, "blend+mine"], systems={"mine": path})
-    scores = result.grid().set_index("configuration")["eval_score"]
-    assert "mine" in result.run["choice"]["config"]
-    assert scores[result.run["choice"]["config"]] > 90
-    blends = [each.test_clips["blend"] for each in (result, study(*tables, grid=grid))]
-    np.testing.assert_array_equal(*blends)  # a system enters a blend by name only
-    rules = result.rules().set_index("rule")["eval_score"]
-    assert scores["blend+mine"] > rules["blend"] + 5
-
-
 def test_a_detector_takes_part_in_scores_criterion_and_veto(tables, tmp_path):
     dev = tables[0]
     result = study(dev, grid=[*GRID, {"svm": DETECTOR}, "blend+svm"], out=tmp_path / "run")

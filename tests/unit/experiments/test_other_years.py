@@ -111,13 +111,6 @@ def test_a_study_without_a_machine_is_an_error():
         study(with_few(small_table("fan"), "fan", 1))
 
 
-def test_evaluation_machines_are_studied_where_no_development_machine_is_left():
-    result = study(with_few(small_table("fan"), "fan", 0), small_table("valve", "saw"))
-    assert result.sets == ["eval"]
-    assert {"eval_score", "criterion_eval", "viable"} <= set(result.grid())
-    assert result.run["choice"]["config"] == "conf-soft-m0-k1"
-
-
 def test_2021_has_a_partial_auc_of_each_domain():
     result = study(with_columns(small_table("fan", "pump"), year=2021))
     names = ["auc_source", "auc_target", "pauc_source", "pauc_target"]

@@ -11,7 +11,6 @@ import pytest
 from daco.data.table import EmbeddingTable
 from daco.errors import InputError
 from daco.experiments.select import select_label_free
-from daco.method.config import blind_pool
 
 DEFAULT = "conf-soft-m0-k1"
 
@@ -37,18 +36,6 @@ def joined(*tables):
     return EmbeddingTable.from_arrays(
         matrix, **{name: values for name, values in columns.items() if name != "attributes"}
     )
-
-
-def test_a_pick_outside_the_noise_is_used():
-    """Domains of one centre and different spread: soft weights cannot tell their clips apart."""
-    X = vectors(300, dim=16)
-    X[200:] = 2 + 2 * (X[200:] - 2)
-    table = EmbeddingTable.from_arrays(X, domain=["old"] * 200 + ["new"] * 100)
-    selection = select_label_free(table)
-    assert selection.candidates == tuple(config.name for config in blind_pool())
-    choice = selection.machines[0].choice
-    assert choice.config == choice.pick != DEFAULT
-    assert choice.criterion[choice.pick] < choice.criterion[DEFAULT]
 
 
 def test_only_training_clips_are_read():

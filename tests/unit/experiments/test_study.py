@@ -19,7 +19,6 @@ import daco
 from daco.errors import DataError, InputError
 from daco.evaluation.evaluate import evaluate_scores
 from daco.experiments import machine as machine_module
-from daco.experiments import machine_data
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
 KEY = ["set", "machine", "section", "split", "clip", "domain", "label"]
@@ -273,14 +272,6 @@ def test_one_bad_machine_does_not_lose_the_others(tmp_path):
     )
 
 
-def test_only_some_of_many_failures_are_named(monkeypatch):
-    monkeypatch.setattr(machine_data, "_NAMED", 2)
-    few = table(*"abcde", n_source=4, n_target=2)
-    with pytest.raises(DataError, match=r"No machine is left to work on\.\ndev machine a is left "
-                       r"out: 'ldn-ratio-K16' needs.*\n.*\n3 more machines"):  # fmt: skip
-        study(few, grid=["ldn-ratio-K16"])
-
-
 # Names and folders
 
 
@@ -291,16 +282,6 @@ def test_domains_of_other_names():
     result = study(changed(full, domain=(slice(None), [names[d] for d in full.columns["domain"]])))
     assert result.run["domains"] == names
     pd.testing.assert_frame_equal(result.clips, study(full).clips)
-
-
-def test_sections_of_one_machine_have_rows_of_their_own():
-    full = table("fan", "pump")
-    second = full.columns["machine"] == "pump"
-    result = study(changed(full, machine=(second, "fan"), section=(second, "01")))
-    assert result.metrics().groupby(["machine", "section"]).size().to_dict() == {
-        ("fan", "00"): 6,
-        ("fan", "01"): 6,
-    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from random_studies import NAUGHTY, report_study
 
-from daco.errors import DataError
 from daco.experiments.export import table_files, write_export
 
 
@@ -62,9 +61,3 @@ def test_markdown_is_rounded_and_aligned():
     assert lines[0].split("|")[1:3] == [" machine   ", "   score "]
     assert lines[1] == "|:----------|--------:|-----------:|"
     assert "−1.25" in lines[2]
-
-
-def test_a_folder_that_cannot_be_made_is_named(study, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="file"):
-        write_export(study, tmp_path / "file" / "export")

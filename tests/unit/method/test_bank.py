@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import daco
 from daco.data.views import Views
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.distances import cosine_distances, equal_views
+from daco.method import paper
+from daco.method.distances import BankDistances, cosine_distances, equal_views, unit_rows
 
 GRID = [*daco.paper_grid(), *map(daco.ScoreConfig.parse, ("ldn-mean-K4", "varmin-K4", "blend"))]
 
@@ -92,7 +93,11 @@ def test_a_larger_neighbourhood_after_a_smaller_one(rng):
     bank.balance("raw-k1", 5)
     assert_array_equal(bank.leave_one_out(names), daco.NormalBank(X, domains).leave_one_out(names))
     assert_array_equal(bank.balance(names, 5), daco.NormalBank(X, domains).balance(names, 5))
+    unit = unit_rows(X)
+    nearest = np.sort(paper.without_self(paper.cosine_distances(unit, unit)), axis=1)[:, :150]
+    assert_allclose(bank.leave_one_out("raw-k150")[:, 0], nearest.mean(axis=1), rtol=1e-9)
     again = pickle.loads(pickle.dumps(bank))
+    assert_array_equal(again.leave_one_out(GRID), bank.leave_one_out(GRID))
     assert_array_equal(again.score(X[:5], names), bank.score(X[:5], names))
 
 
@@ -125,6 +130,13 @@ def test_distances_below_32_ulp_are_zero(dtype):
     assert (found[:, 0] / eps).tolist() == [0, 0, 32, 40]
 
 
+@pytest.mark.parametrize(("budget", "n_blocks"), [(8 * 8 * 8, 1), (8 * 8 * 8 - 1, 4)])
+def test_distances_beyond_the_budget_are_computed_in_blocks(rng, monkeypatch, budget, n_blocks):
+    monkeypatch.setattr("daco.method.distances._BLOCK_BYTES", 2 * 8 * 8)
+    blocks = list(BankDistances(unit_rows(rng.normal(size=(8, 3))), budget).blocks())
+    assert [len(block) for _, block in blocks] == [8 // n_blocks] * n_blocks
+
+
 def test_several_views_get_rows_of_length_one_and_a_single_view_stays(rng):
     X = rng.normal(size=(5, 6))
     assert equal_views(X, Views(("a",), (6,))) is X
@@ -140,6 +152,9 @@ def test_banks_that_are_too_small_are_named(rng):
         one.score(query, "conf-soft-m0-k1")
     with pytest.raises(NotEnoughClipsError, match="'ldn-ratio-K16' needs a bank of 17 clips"):
         few.score(query, "ldn-ratio-K16")
+    for method in (one.leave_one_out, one.score_normals, one.examine_normals):
+        with pytest.raises(NotEnoughClipsError, match="'raw-k1' needs a bank of 2 clips"):
+            method("raw-k1")
     assert np.isfinite(make_bank(rng, 30, 1).score(query, GRID)).all()
     for size, config in ((5, "ldn-mean-K4"), (17, "blend")):  # no clip less would do
         assert np.isfinite(make_bank(rng, size).examine_normals(config).scores).all()

@@ -98,6 +98,16 @@ def test_weights_of_the_decision_are_as_defined():
     assert_allclose(found, shares / shares.sum(axis=1, keepdims=True), rtol=1e-9)
 
 
+def test_weights_of_a_clip_do_not_depend_on_the_clips_beside_it():
+    """Also where it is so far away that its densities leave the range of floats."""
+    codes, starts = np.repeat([0, 1], [6, 6]), np.array([0, 6, 12])
+    within = 1 + np.random.default_rng(1).uniform(0, 1e-3, (12, 12))
+    weights = DecisionWeights([within], codes, starts)
+    clips = np.stack([within[0], 1e9 * within[1]])
+    alone = np.concatenate([weights.of([row[None]]) for row in clips])
+    assert_allclose(weights.of([clips]), alone)
+
+
 def test_where_a_domain_is_hidden_whole_the_nearest_normal_stands_in():
     codes, starts = np.repeat([0, 1], [6, 2]), np.array([0, 6, 8])
     within = np.random.default_rng(1).uniform(0.1, 1, (8, 8))

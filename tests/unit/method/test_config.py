@@ -79,6 +79,7 @@ def test_the_candidates_of_a_base_score_are_its_soft_calibrations(base):
     candidates = calibrations_of(base)
     assert {config.base for config in candidates} == {base}
     assert [config.calibration for config in candidates] == [None, *["conf"] * 5, "zscore"]
+    assert [config.m for config in candidates] == [0, 0, 10, 30, 100, 300, 0]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ def test_splits_are_deterministic_and_nest():
     many = bank((190, 10)).exact_balance(GRID, 200, seed=3).splits
     assert_array_equal(bank((190, 10)).exact_balance(GRID, 10, seed=3).splits, many[:, :10])
     assert (bank((190, 10)).exact_balance(GRID, 200, seed=4).splits != many).any()
+    by_default = bank((30, 9)).balance(GRID, 5)
+    assert_array_equal(by_default, bank((30, 9)).exact_balance(GRID, 5, seed=0).values)
 
 
 def test_a_shift_between_domains_is_seen_and_calibration_removes_it():
@@ -124,6 +126,7 @@ def test_what_has_no_criterion_is_named():
         bank((30, 1)).balance("raw-k1")
     with pytest.raises(NotEnoughClipsError, match=r"'ldn-ratio-K16' needs .* 16 clips .*of 32\)"):
         bank((16, 16)).balance("ldn-ratio-K16")
+    assert np.isfinite(bank((5, 4)).balance("raw-k4"))  # 3 and 2 stay: the 4 nearest of one of them
     with pytest.raises(InputError, match=r"'conf-oracle-m0-k1'.*'soft'"):
         bank((20, 10)).balance("conf-oracle-m0-k1")
     for wrong in ({"n_splits": 0}, {"seed": -1}, {"seed": "a"}):

@@ -109,7 +109,8 @@ def test_folds_share_every_domain_and_keep_sessions(witness):
         assert max(counts) - min(counts) <= 1
     Witness.fits.clear()
     sessions = [f"{row // 4}" if row < 40 else "" for row in range(len(X))]
-    NormalBank(X, DOMAINS, scorers={"w": witness})._external.within("w", groups=sessions)
+    bank = NormalBank(X, DOMAINS, scorers={"w": witness})
+    assert not bank.examine_normals("ext-w", sessions=sessions).scores.any()
     held = np.array([held_out_by(fit) for fit in Witness.fits])
     assert (held.sum(axis=0) == 1).all()
     assert all(len(np.unique(part, axis=1).T) == 1 for part in np.split(held[:, :40], 10, axis=1))
@@ -190,6 +191,8 @@ class Marked(Centre):
         (Near(), False),
         (make_pipeline("passthrough", Near()), None),
         (Marked(), None),
+        (Marked, None),
+        (lambda: Marked(), None),
         (make_pipeline("passthrough", Marked()), None),
         (Centre(), True),
         (Centre(), {"d": True}),
@@ -228,6 +231,21 @@ def test_a_table_of_nearest_neighbours_is_calibrated_as_the_built_in_score():
 def test_a_detector_replaces_the_base_score_unless_it_is_named(config, scorer, name, labels):
     found, scorers = with_scorer(ScoreConfig.parse(config), scorer)
     assert (found.name, list(scorers)) == (name, labels)
+
+
+@pytest.mark.parametrize(
+    ("pool", "first", "labels"),
+    [
+        ("raw-k1", "raw-k1", []),
+        (ScoreConfig(), "raw-k1", []),
+        (Near(), "ext-Near", ["Near"]),
+        ({"mine": X[:, 0]}, "ext-mine", ["mine"]),
+        (["raw-k2", {"a": Near(), "b": Near()}], "raw-k2", ["a", "b"]),
+    ],
+)
+def test_a_pool_is_one_or_several_names_and_scorers(pool, first, labels):
+    configs, scorers = parse_pool(pool)
+    assert (configs[0].name, list(scorers)) == (first, labels)
 
 
 def test_what_cannot_be_used_is_refused():

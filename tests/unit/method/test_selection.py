@@ -64,6 +64,8 @@ def test_ties_go_to_the_first_row_and_nan_is_never_chosen():
     assert choose(tied, "dev").config == "raw-k1"
     values = [np.nan, 0.4 + 1e-15, 0.4]  # the difference is rounding
     assert choose(tied | {"criterion": values}, "criterion").config == "raw-k1"
+    unknown = choose(grid(criterion=[np.nan] * 4))
+    assert (unknown.config, unknown.pick) == (PAPER_CONFIG, PAPER_CONFIG)
 
 
 def test_the_label_free_veto_acts_with_or_without_dev_scores():
@@ -195,6 +197,13 @@ def test_one_machine_is_chosen_for_by_the_guarded_rule():
     )
     assert choice.pick == choice.config != PAPER_CONFIG  # wide domains are told from narrow ones
     assert choice.pseudo.configs == tuple(choice.criterion)
+    assert choice.balance.resampled.shape == (9, choice.n_resamples)
+
+
+def test_a_veto_gives_the_pseudo_score_as_its_reason():
+    choice = choose_config(machine(2), ["raw-k1", PAPER_CONFIG, "ldn-diff-K16"], n_splits=5)
+    assert list(choice.vetoed) == ["ldn-diff-K16"]
+    assert f"{100 * choice.pseudo.score[2]:.1f}, below the limit" in choice.vetoed["ldn-diff-K16"]
 
 
 def test_alike_domains_keep_the_default_for_any_seed():

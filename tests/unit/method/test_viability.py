@@ -13,12 +13,14 @@ from sklearn.metrics import roc_auc_score
 from synthetic_machines import synthetic_machine
 
 import daco
+from daco.data.views import Views
 from daco.errors import InputError, NotEnoughClipsError
 from daco.method.criterion import held_out_halves
 from daco.method.viability import (
     EMBEDDED,
     INJECTED,
     PseudoScores,
+    _turned,
     bank_pseudo_scores,
     moved_normals,
     pseudo_scores,
@@ -58,6 +60,7 @@ def test_by_default_they_are_among_the_normals_at_their_edge_and_outside():
     made = moved_normals(X)
     usual = np.median(daco.NormalBank(X).leave_one_out("raw-k1"))
     distance = cosine(made.vectors, made.clean[made.origin]).reshape(-1, 3)
+    assert len(distance) == 20 * 2 * 3  # of 20 clips, in both ways, three times
     assert distance / usual == pytest.approx(np.tile([0.5, 1, 2], (len(distance), 1)))
 
 
@@ -68,6 +71,13 @@ def test_a_pseudo_anomaly_keeps_most_features_of_its_clip():
     untouched = np.isclose(ratio, np.median(ratio, axis=1)[:, None], rtol=1e-6).mean(axis=1)
     assert untouched[made.kinds == "shuffled"].mean() > untouched[made.kinds == "swapped"].mean()
     assert 0.5 < untouched.mean() < 0.98
+
+
+def test_a_clip_is_turned_towards_the_features_of_others():
+    clip, others = np.array([2.0, 0.0]), np.array([2.0, 5.0])
+    turned = _turned(clip, others, np.array([0.0, 0.5, 1.0, 9.0]))  # at most the other way round
+    expected = [[2, 0], [1, np.sqrt(3)], [0, 2], [-2, 0]]
+    np.testing.assert_allclose(turned, expected, atol=1e-12)
 
 
 def test_the_seed_decides_and_is_independent_of_the_splits_of_the_same_seed():
@@ -174,6 +184,26 @@ def test_kinds_that_the_embedding_does_not_show_are_left_out():
     found, without = (pseudo_scores(X, domains, each, GRID) for each in (both, made))
     assert found.detectable == without.detectable
     np.testing.assert_allclose(found.score, without.score)
+
+
+def test_a_blend_detects_with_all_views():
+    X, domains = machine()
+    views = Views(("a", "b"), (5, 7))
+    made = moved_normals(X, domains, views=views)
+    found = pseudo_scores(X, domains, made, ["raw-k1", "blend"], views=views)
+    parts = [replace(made, clean=c, vectors=v) for c, v in zip(
+        views.split(made.clean), views.split(made.vectors), strict=True)]  # fmt: skip
+    first = pseudo_scores(X[:, :5], domains, parts[0], ["raw-k1", "blend"])
+    assert found.auc[0] == pytest.approx(first.auc[0])
+    assert (found.auc[1] != first.auc[1]).all()
+
+
+def test_every_domain_needs_pseudo_anomalies_of_every_kind():
+    X, domains = machine()
+    made = moved_normals(X, domains)
+    kinds = np.where(made.domains[made.origin] == "target", "shuffled", made.kinds)
+    with pytest.raises(InputError, match="of every kind: shuffled, swapped"):
+        pseudo_scores(X, domains, replace(made, kinds=kinds), ["raw-k1"])
 
 
 def test_a_domain_with_too_few_normals_is_left_out_and_said():
