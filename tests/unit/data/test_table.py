@@ -194,7 +194,10 @@ FULL = vectors(X)
         ({"embedding": [[1.0], None]}, "'embedding' row 1 has 0 values, row 0 has 1"),
         ({"embedding": [[1.0], [1.0], [None]]}, "'embedding' contains NaN .*row 2"),
         ({"embedding": pa.array([[], []], pa.list_(pa.float32()))}, "row 0 has 0 values"),
-        ({"embedding": pa.array([None, [1.0]], pa.list_(pa.float32(), 1))}, "row 0 has 0|row 1"),
+        (
+            {"embedding": pa.array([None, [1.0]], pa.list_(pa.float32(), 1))},
+            "row 0 has 0|(row|index) 1",
+        ),
         ({"embedding": _with(3, -np.inf)}, "'embedding' contains NaN or inf .*row 3"),
         ({"embedding": [[1e300]]}, "'embedding' row 0 is too large for float32"),
         ({"embedding": FULL[:0]}, "no rows"),

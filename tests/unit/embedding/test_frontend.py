@@ -65,6 +65,7 @@ def test_a_file_its_bytes_and_a_stream_are_heard_alike(tmp_path, listener, suffi
 
 def test_a_network_with_weights(tmp_path):
     """mn04 on a real recording: its own rate, its resampler, its hash."""
+    pytest.importorskip("torch", reason="networks need PyTorch")
     weights = shared("real", "mn04_as_mAP_432.pt")
     own = {"backbone": "mn04", "readout": "mean", "sample_rate": 32000, "resampler": "polyphase"}
     frontend = replace(LOGMEL, **own, weights_sha256=MN04)
