@@ -40,8 +40,7 @@ def score(
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
     explain: Annotated[bool, flag("--explain", "Print what sounds different.")] = False,
     healthy: Annotated[
-        Location | None,
-        location_option("Explain with these healthy recordings, not those of the model."),
+        Location | None, location_option("Explain with these healthy recordings, not the model's.")
     ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,

@@ -35,8 +35,7 @@ def watch(
     source: Annotated[
         str | None,
         argument(
-            "Judge this source with a model file: a folder with all folders below it, an rtsp:// "
-            "or http:// stream, or 16-bit sound on standard input (pcm:RATE)."
+            "Judge a folder, an rtsp:// or http:// stream, or sound on standard input (pcm:RATE)."
         ),
     ] = None,
     db: shared.Database = None,
