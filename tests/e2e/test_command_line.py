@@ -130,7 +130,9 @@ def test_80_columns_lose_nothing_and_a_pipe_breaks_no_line(plant, monkeypatch, n
     piped = run(*PRINTED[name], environment={}).stdout
     shown = run(*PRINTED[name]).stdout
     assert all(len(line) <= 80 or os.sep in line for line in shown.splitlines())
+    assert not [line for line in (shown + piped).splitlines() if line.endswith(" ")]
     assert not numbers(piped) - numbers(shown)
+    assert name != "score" or RECORDING.format(0) in shown
     assert Counter(re.findall("normal|ANOMALY", piped)) == Counter(
         re.findall("normal|ANOMALY", shown)
     )

@@ -11,12 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 import typer
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from service_process import ServiceProcess, normal
+from service_process import normal
 
 from daco.commands.app import app
 from daco.monitoring.config import PlantConfig
@@ -26,19 +25,12 @@ DACO = str(Path(sys.executable).parent / "daco")
 
 
 @pytest.fixture(scope="module")
-def metrics(tmp_path_factory):
+def metrics(service):
     """The names of the samples that a monitor with one judged recording shows."""
-    with ServiceProcess(tmp_path_factory.mktemp("plant")) as service:
-        url = f"http://127.0.0.1:{service.port}"
-        kind = {"Content-Type": "audio/wav"}
-        score = f"{url}/v1/machines/press/score"
-        answer = httpx.post(score, content=normal(), headers=kind, timeout=60)
-        assert answer.status_code == 200, answer.text
-        text = httpx.get(f"{url}/metrics").text
+    assert service.score(normal()).status_code == 200
+    text = service.get("/metrics").text
     found = text_string_to_metric_families(text)
-    return {sample.name for family in found for sample in family.samples} | {
-        family.name for family in text_string_to_metric_families(text)
-    }
+    return {name for each in found for name in (each.name, *(one.name for one in each.samples))}
 
 
 def expressions():

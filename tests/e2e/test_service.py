@@ -192,15 +192,6 @@ class TestPeople:
         number = raise_alarm(service, machine)
         assert act("clear", comment="repaired").cleared_by == "local"
 
-    def test_out_of_service_there_are_no_alarms(self, service, machine):
-        path = f"/v1/machines/{machine}/service"
-        told = do(service, path, {"out": True, "comment": "overhaul"}).json()["machine"]
-        assert (told["status"], told["out_of_service_by"]) == ("out of service", "local")
-        for seed in range(3):
-            assert service.score(faulty(seed), machine).json()["clip"]["opened"] == []
-        assert do(service, path, {"out": False}).json()["machine"]["status"] == "ok"
-        raise_alarm(service, machine)
-
     def test_answers_and_healthy_clips_are_learned_from(self, service, machine):
         clip = service.score(faulty(), machine).json()["clip"]
         path = f"/v1/clips/{clip['id']}/answer"

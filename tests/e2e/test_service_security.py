@@ -108,9 +108,7 @@ class TestAccess:
         assert told.count(401) <= 15  # of 30 guesses only some were looked at
         assert int(answers[-1].headers["retry-after"]) >= 1
         assert ask(PEOPLE["viewer"]).status_code == 200  # it was accepted here before
-        lines = [line for line in locked.log.splitlines() if "wrong token" in line]
-        assert len(lines) == 1
-        assert "192.0.2.7" in lines[0]
+        assert locked.log.count("wrong tokens from 192.0.2.7") == 1
 
     def test_other_sites_neither_point_here_nor_send_recordings(self, service):
         for host in ("evil.example", f"evil.example:{service.port}"):

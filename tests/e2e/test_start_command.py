@@ -33,7 +33,7 @@ def start(recordings, out):
 @pytest.fixture
 def recordings(tmp_path):
     """Two machines in one condition; one of the recordings is silent."""
-    record(tmp_path / "healthy/fan", 12)
+    record(tmp_path / "healthy/fan", 80)
     record(tmp_path / "healthy/Press 2", 12, seed=100)
     (tmp_path / "healthy/fan/silent.wav").write_bytes(wav(np.zeros(16000)))
     return tmp_path / "healthy"
@@ -42,7 +42,8 @@ def recordings(tmp_path):
 def test_folders_become_machines_models_and_a_configuration(tmp_path, recordings):
     text = start(recordings, tmp_path / "plant")
     assert "daco took these folders for 2 machines" in text
-    assert "fan: 12 healthy recordings." in text
+    assert "fan: 80 healthy recordings." in text
+    assert "The alarm limit rests on 25 recordings kept aside." in text
     assert "Left out, because they are suspicious: 1 silent." in text
     assert "false alarms a week" in text
     for jargon in ("domain", "blend", "sha256", "p-value", "view", "configuration vote"):
@@ -54,6 +55,9 @@ def test_folders_become_machines_models_and_a_configuration(tmp_path, recordings
     assert press.healthy == recordings / "Press 2"
     assert press.folder.is_dir()
     assert MachineModel.load(press.model).machine == "Press 2"
+    fan = MachineModel.load(config.machine["fan"].model)
+    assert len(fan) == 55
+    assert {each["kind"] for each in fan.basis.values()} == {"new"}
     assert config.notify.cooldown == timedelta(minutes=30)
     file = tmp_path / "plant/daco.toml"
     text = file.read_text()
@@ -82,15 +86,6 @@ def test_folders_below_a_machine_are_its_operating_conditions(tmp_path):
     text = start(tmp_path / "healthy", tmp_path / "other")
     assert fan in text
     assert "pump: 10 healthy recordings." in text
-
-
-def test_recordings_kept_aside_set_the_alarm_limit(tmp_path):
-    record(tmp_path / "healthy/fan", 80)
-    text = start(tmp_path / "healthy", tmp_path / "plant")
-    assert "The alarm limit rests on 25 recordings kept aside." in text
-    model = MachineModel.load(tmp_path / "plant/models/fan.daco")
-    assert len(model) == 55
-    assert {each["kind"] for each in model.basis.values()} == {"new"}
 
 
 def test_real_machines_are_learned_and_their_faults_noticed(tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import signal
 import socket
@@ -129,28 +128,22 @@ class ServiceProcess:
         machines: dict[str, dict] | None = None,
         service: dict | None = None,
         notify: dict | None = None,
-        **environment: str,
     ):
         self.folder = folder
         self.database = (service or {}).get("database", f"sqlite:///{folder}/daco.db")
         tables = {"service": {"address": "127.0.0.1:0"} | (service or {}), "notify": notify or {}}
         write_plant(folder, {"press": {}} if machines is None else machines, **tables)
         self.log_path = folder / "log.txt"
-        self._environment = environment
-
-    def _command(self) -> list[str]:
-        return [sys.executable, "-m", "daco.cli", "serve", str(self.folder)]
 
     def __enter__(self) -> ServiceProcess:
         with self.log_path.open("ab") as log:
             start = log.tell()
             self.process = subprocess.Popen(
-                self._command(),
+                [sys.executable, "-m", "daco.cli", "serve", str(self.folder)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env={**os.environ, **self._environment},
                 start_new_session=True,
             )
         wait_until(lambda: self._is_up(start))
@@ -207,21 +200,16 @@ class ServiceProcess:
         with self.client() as client:
             return client.get(path, **options)
 
-    def raw(self, *pieces: bytes, pause: float = 0.0, seconds: float = PATIENCE) -> bytes:
+    def raw(self, *pieces: bytes) -> bytes:
         """All that comes back for bytes that are sent as they are, until the connection ends."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
-            try:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as connection:
+            with suppress(OSError):  # the other side has heard enough
                 for piece in pieces:
                     connection.sendall(piece)
-                    time.sleep(pause)
-            except OSError:
-                pass  # the other side has heard enough
             answer = b""
-            try:
+            with suppress(ConnectionResetError):
                 while chunk := connection.recv(65536):
                     answer += chunk
-            except ConnectionResetError:
-                pass
             return answer
 
     def pids(self) -> list[int]:

@@ -27,13 +27,8 @@ _UNCERTAIN = 0.03  # of injected faults: fewer than before by chance
 
 def calibrate(
     model: shared.ModelPath,
-    normals: Annotated[
-        Location, location_argument("Use these new normal recordings, or their embeddings.")
-    ],
-    domain: Annotated[
-        str | None,
-        option("Assign all to this operating condition, not to that of the folder or best fit."),
-    ] = None,
+    normals: Annotated[Location, location_argument("Use these new normals, or their embeddings.")],
+    domain: Annotated[str | None, option("Assign all to this operating condition.")] = None,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,
     weights: shared.Weights = None,

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 def calibrate_scores(
     system: Annotated[Path, argument("Read this table of scores, or folder of challenge files.")],
     embeddings: Annotated[Path | None, option("Find domains with these embeddings.")] = None,
-    strength: Annotated[
-        float, option("Weight all domains together as this many clips.", min=0)
-    ] = 0,
+    strength: Annotated[float, option("Pool domains as this many clips would.", min=0)] = 0,
     out: Annotated[Path | None, option("Write a table, or a folder of challenge files.")] = None,
     false_alarm_rate: Annotated[float, option("Decide at this rate.")] = shared.FALSE_ALARM_RATE,
 ) -> None:

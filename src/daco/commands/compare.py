@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from daco.commands.console import Output, estimate_text, print_json
-from daco.commands.options import AsJson, argument, option, parse_systems
+from daco.commands.options import AsJson, System, argument, parse_systems
 from daco.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ RUNS_ABREAST = 3
 
 def compare(
     runs: Annotated[list[Path], argument("Compare these finished studies.", metavar="RUNS...")],
-    system: Annotated[
-        list[str] | None,
-        option("Compare the scores of another system, as NAME=TABLE.", metavar="NAME=TABLE"),
-    ] = None,
+    system: System = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare studies of different networks, readouts or years, each on its own machines.

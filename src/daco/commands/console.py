@@ -13,6 +13,7 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -57,6 +58,11 @@ class Output(Console):
             super().print(*objects, **options)
         self.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
         self.file.flush()
+
+    def detail(self, text: str, style: str = "", indent: int = 4) -> None:
+        """Print what belongs to the line above it."""
+        line = Text(printable(text), style)
+        self.print(Padding(line, (0, 0, 0, indent), expand=False))
 
     def notes(self, texts: Iterable[str], label: str = "note") -> None:
         """Print each text after a yellow label."""

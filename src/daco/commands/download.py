@@ -27,28 +27,17 @@ class Split(StrEnum):
 
 
 def download(
-    what: Annotated[
-        Literal["weights", "dataset"],
-        argument("Fetch weights of networks (weights) or a DCASE data set (dataset)."),
-    ],
-    target: Annotated[
-        str, argument("Name a network, all networks (all), or a folder for the data.")
-    ],
+    what: Annotated[Literal["weights", "dataset"], argument("Fetch weights or a data set.")],
+    target: Annotated[str, argument("Name a network, all, or a folder.")],
     year: Annotated[int | None, option("Fetch the data set of this DCASE year.")] = None,
-    machine: Annotated[
-        list[str] | None, option("Fetch only this machine. Repeat it for more.")
-    ] = None,
+    machine: Annotated[list[str] | None, option("Fetch only this machine. Repeat it.")] = None,
     split: Annotated[
         list[Split] | None,
-        option(
-            "Fetch only the development set (dev), additional training set (train) or evaluation "
-            "set (test). Repeat it for more."
-        ),
+        option("Fetch only dev, train (additional training) or test (evaluation). Repeat it."),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Install this file as weights instead of fetching one."),
+        Path | None, typer.Option(metavar="FILE", help="Install this file instead of fetching one.")
     ] = None,
 ) -> None:
     """Fetch weights or a DCASE data set, check them, and unpack the data set.

@@ -25,9 +25,7 @@ def embed(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     batch_size: Annotated[int, option("Embed this many clips at once.", min=1)] = 32,
-    workers: Annotated[
-        int | None, option("Read in this many threads (6, or 16 remotely).", min=1)
-    ] = None,
+    workers: Annotated[int | None, option("Read files in this many threads.", min=1)] = None,
     on_error: shared.OnErrorOption = OnError.skip,
     truth: shared.Truth = None,
     engine: shared.Engine = "local",

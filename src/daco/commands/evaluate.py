@@ -82,9 +82,8 @@ def _show_system(console: Output, result: Evaluation) -> None:
     rows.append(system | {"machine": f"{rule_of(result.year).mean} mean"})
     names = [str(name) for name in result.machines.columns[4:]]
     decided = [name for name in names if name.startswith(("precision_", "recall_", "f1_"))]
-    for group in ([name for name in names if name not in decided], decided):
-        if group:
-            _show_metrics(console, rows, ["machine"], group)
+    _show_metrics(console, rows, ["machine"], [name for name in names if name not in decided])
+    _show_metrics(console, rows, ["machine"], decided)
     label = "Mean of AUC and pAUC" if result.year == 2020 else "Official score"
     if system["missing"]:
         noun = "machine" if system["n_machines"] == len(result.machines) else "section"
@@ -104,8 +103,7 @@ def _show_ranking(console: Output, result: Evaluation) -> None:
     names = ["official_score", "low", "high", *result.official]
     _show_metrics(console, rows, ["", "system"], names)
     f1 = [name for name in ("f1_source", "f1_target", "f1_all") if name in result.systems]
-    if f1:
-        _show_metrics(console, rows, ["", "system"], f1)
+    _show_metrics(console, rows, ["", "system"], f1)
     console.write(
         "low and high: 95 % interval of the official score over machines (jackknife, Student's t). "
         "Metrics are means over machines. Partial scores are not comparable."
@@ -127,8 +125,10 @@ def _show_metrics(
     texts: Sequence[str],
     names: Sequence[str],
 ) -> None:
-    headings = (name.replace("auc", "AUC").replace("f1", "F1").replace("_", "\n") for name in names)
-    console.table(rows, texts, dict(zip(names, headings, strict=True)))
+    """Print these metrics, if there are any."""
+    headings = [name.replace("auc", "AUC").replace("f1", "F1").replace("_", "\n") for name in names]
+    if names:
+        console.table(rows, texts, dict(zip(names, headings, strict=True)))
 
 
 def _show_notes(console: Output, result: Evaluation) -> None:

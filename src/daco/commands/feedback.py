@@ -31,7 +31,7 @@ def feedback(
     by: Annotated[str | None, option("Give your name. The default is the user name.")] = None,
     comment: Annotated[str, option("Describe what you found and did.")] = "",
     commission: Annotated[
-        int | None, option("Declare this many recordings from now on healthy.", min=10)
+        int | None, option("Declare the machine healthy for this many recordings.", min=10)
     ] = None,
     reset: Annotated[bool, flag("--reset", "Forget everything learned.")] = False,
     db: shared.Database = None,

@@ -34,26 +34,23 @@ _OF_RECORDINGS = ("backbone", "weights", "channel", "device", "machine_level", "
 
 def fit(
     context: typer.Context,
-    clips: Annotated[
-        Location, location_argument("Use these normal recordings, or their embeddings.")
-    ],
+    clips: Annotated[Location, location_argument("Use these recordings, or embeddings.")],
     out: Annotated[str, option("Write this model file, or models into this folder (NAME/).")],
     backbone: shared.Backbones = ["logmel"],  # noqa: B006
     weights: shared.Weights = None,
     config: Annotated[str, option("Score with this configuration, or choose (choose).")] = "blend",
     false_alarm_rate: Annotated[
-        float, option("Call this share of healthy recordings anomalous.")
+        float, option("Call this share of the healthy recordings anomalous.")
     ] = shared.FALSE_ALARM_RATE,
     siblings: Annotated[
-        str, option("Hide this many similar normals from a normal that is scored as new, or auto.")
+        str, option("Hide this many similar normals from one that is scored as new, or auto.")
     ] = "auto",
     max_normals: Annotated[int | None, option("Keep at most this many normals.")] = None,
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
     keep_embeddings: Annotated[
-        Location | None,
-        location_option("Keep the embeddings in this Parquet file, to continue a stopped fit."),
+        Location | None, location_option("Keep embeddings in this Parquet file, to continue.")
     ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",

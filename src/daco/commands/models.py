@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from daco.detector.model import MachineModel
     from daco.detector.verdict import Verdict
 
-
 JUDGED = {"normal": ("normal", "green"), "anomalous": ("ANOMALY", "bold red")}
 """Words and styles of the states that the oddness decides."""
 
-INDENT = 4
-"""Of the lines below the first one of a verdict."""
-
 _NAME, _SIZE, _RATE = "operating condition", "healthy recordings", "false alarms on new ones"
+_THRESHOLD = "threshold"
 
 
 def one_in(share: float) -> str:
@@ -49,13 +46,10 @@ def show_model(
     earlier = _conditions(before or model)
     rows = []
     for name, row in _conditions(model).items():
-        old = earlier.get(name, {_SIZE: "0"})
-        changes = {key: (old.get(key, "-"), new) for key, new in row.items()}
-        rows.append(
-            {_NAME: name}
-            | {key: new if new == was else f"{was} -> {new}" for key, (was, new) in changes.items()}
-        )
-    console.table(rows, [_NAME], [_SIZE, _RATE, *(["threshold"] if verbose else [])])
+        old = {_SIZE: "0", _RATE: "-", _THRESHOLD: "-"} | earlier.get(name, {})
+        changes = {k: new if new == old[k] else f"{old[k]} -> {new}" for k, new in row.items()}
+        rows.append({_NAME: name, **changes})
+    console.table(rows, [_NAME], [_SIZE, _RATE, *[_THRESHOLD] * verbose])
     console.write(alarm_limit(model))
     for sentence in expectation_of_model(model):
         console.write(sentence)
@@ -72,7 +66,7 @@ def _conditions(model: MachineModel) -> dict[str, dict[str, str]]:
         name: {
             _SIZE: str(sizes[name]),
             _RATE: "unknown" if rates is None else f"{rates[0]:.0%} to {rates[1]:.0%}",
-            "threshold": f"{thresholds[name]:.4g}",
+            _THRESHOLD: f"{thresholds[name]:.4g}",
         }
         for name, rates in model.expected_rates().items()
     }
@@ -146,8 +140,10 @@ def headline(state: str, oddness: float, name: str) -> Text:
     return Text.assemble(decision, figure, printable(name))
 
 
-def verdict_lines(verdict: Verdict, verbose: bool) -> Iterator[Text]:
-    """What to know about a verdict below its first line."""
+def show_verdict(console: Output, verdict: Verdict, verbose: bool) -> None:
+    """Print a verdict: decision and recording, and below it what to know about them."""
+    line = headline(verdict.state, verdict.oddness, verdict.name)
+    console.print(line, soft_wrap=True)
     shares = verdict.domain_weights
     best = max(shares, key=shares.__getitem__)
     share = f" {shares[best]:.0%}" if verbose else ""
@@ -160,11 +156,11 @@ def verdict_lines(verdict: Verdict, verbose: bool) -> Iterator[Text]:
     if verbose:
         alike = f"score {verdict.score:.4g}, p {verdict.p_value:.3g}"
     nearest = f"most like {verdict.nearest}{distance}{condition}{where}"
-    yield Text(printable(f"{alike}; {nearest}"), "dim")
+    console.detail(f"{alike}; {nearest}", "dim")
     for reason in verdict.reasons:
         text = reason if verbose or not reason.startswith("views:") else _unusual(verdict)
         if text:
-            yield Text(printable(text), "yellow")
+            console.detail(text, "yellow")
 
 
 def _unusual(verdict: Verdict) -> str:

@@ -116,11 +116,7 @@ DomainLevel = Annotated[
     int | None, option("Take domains from subfolders at this level (0: one domain).", min=0)
 ]
 SessionBy = Annotated[
-    str | None,
-    option(
-        "Group clips that were recorded together by folder:2, gap:30min or attribute:speed. "
-        "The default is the column session of a manifest."
-    ),
+    str | None, option("Group clips recorded together by folder:2, gap:30min or attribute:speed.")
 ]
 KeepSuspicious = Annotated[bool, flag("--keep-suspicious", "Keep normals that look wrong.")]
 Truth = Annotated[Path | None, option("Read labels from the official evaluator.", parser=as_local)]
@@ -129,54 +125,36 @@ Year = Annotated[int | None, option("Set the year of the data set.", min=2000)]
 # Networks
 Backbones = Annotated[
     list[str],
-    options(
-        "Use this network: logmel, beats, eat, panns, mn04, or an installed one. Repeat it for "
-        "more."
-    ),
+    options("Use logmel, beats, eat, panns, mn04 or an installed network. Repeat it for more."),
 ]
 Weights = Annotated[
-    Path | None, option("Use this checkpoint, not the downloaded one.", parser=as_local)
+    Path | None, option("Use this checkpoint instead of the downloaded one.", parser=as_local)
 ]
 Device = Annotated[str, option("Run the network on this device: cpu, cuda or cuda:1.")]
 Precision = Annotated[
-    str,
-    option(
-        "Compute in this precision: fp32, tf32 (GPUs) or bf16 (faster on GPUs and on CPUs with "
-        "bfloat16 instructions)."
-    ),
+    str, option("Compute in fp32, tf32 (GPUs) or bf16 (GPUs, and CPUs that have it).")
 ]
 Readouts = Annotated[
     list[str] | None,
-    options(
-        "Use this readout of the network, such as mean, band, rdp or layer9. Repeat it for more. "
-        "Of several networks, name the network too, as in mn04-band."
-    ),
+    options("Use this readout, such as mean, rdp, layer9 or mn04-band. Repeat it for more."),
 ]
 Channel = Annotated[
     str,
     option(
-        "Use this microphone: 0 or near, 1 or far, or mix. lsq, specsub, residual-c0.5 and "
-        "residual-proj subtract the far one (1) from the near one (0)."
+        "Use near (0), far (1), mix, or near minus far: lsq, specsub, residual-c0.5, residual-proj."
     ),
 ]
 OnErrorOption = Annotated[OnError, option("Stop at a recording that cannot be used, or skip it.")]
 
 # Machines and workers
 Engine = Annotated[
-    str,
-    option(
-        "Run here (local), or on the Ray cluster of RAY_ADDRESS (ray) or of an address such as "
-        "ray://head:10001."
-    ),
+    str, option("Run here (local), on the Ray cluster of RAY_ADDRESS (ray) or of ray://head:10001.")
 ]
 Processes = Annotated[
     int | None, option("Use this many processes. The default is one per core.", min=1)
 ]
 FleetProcesses = Annotated[
-    int | None,
-    option(
-        "Use this many processes. The default is 1, or one per core for 40 machines or more.", min=1
-    ),
+    int | None, option("Use this many processes: 1, or one per core from 40 machines on.", min=1)
 ]
 CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
@@ -194,8 +172,7 @@ Database = Annotated[str | None, option("Use this database URL, not daco.db besi
 AlarmRuleOption = Annotated[
     str | None,
     option(
-        "Raise an alarm by this rule: '3 of 5' recordings are anomalous (the default), every "
-        "anomalous one, when evidence adds up with about '1 a month' false alarms, or off."
+        "Alarm at '3 of 5' anomalous recordings, at every one, by evidence ('1 a month'), or off."
     ),
 ]
 
@@ -207,5 +184,9 @@ FaultSeed = Annotated[int, option("Set the seed that draws recordings and faults
 
 # Output
 Verbose = Annotated[bool, flag("--verbose", "Print configuration, scores and hashes, too.")]
+System = Annotated[
+    list[str] | None,
+    option("Use the scores of another system. Repeat it for more.", metavar="NAME=TABLE"),
+]
 AsJson = Annotated[bool, flag("--json", "Print JSON instead of tables.")]
 RunFolder = Annotated[Path, argument("Read the folder that daco study has written.")]

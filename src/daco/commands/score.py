@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
-from rich.padding import Padding
-from rich.text import Text
 
 from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars
-from daco.commands.models import INDENT, JUDGED, alarm_limit, headline, verdict_lines
+from daco.commands.models import JUDGED, alarm_limit, show_verdict
 from daco.commands.options import Location, argument, as_location, flag, location_option
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.text import quantity, spreadsheet_safe
@@ -42,8 +40,7 @@ def score(
     as_json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
     explain: Annotated[bool, flag("--explain", "Print what sounds different.")] = False,
     healthy: Annotated[
-        Location | None,
-        location_option("Explain with these healthy recordings, not those of the model."),
+        Location | None, location_option("Explain with these healthy recordings, not the model's.")
     ] = None,
     window: shared.Window = None,
     hop: shared.Hop = None,
@@ -227,13 +224,9 @@ def _show(
 ) -> None:
     """Print every verdict, how many recordings are anomalous, and which were not scored."""
     for verdict in verdicts:
-        line = headline(verdict.state, verdict.oddness, verdict.name)
-        console.print(line, soft_wrap=True)
-        lines = [*verdict_lines(verdict, verbose)]
-        if find is not None:
-            lines += _sentences(find(verdict))
-        for line in lines:
-            console.print(Padding(line, (0, 0, 0, INDENT)))
+        show_verdict(console, verdict, verbose)
+        for sentence in [] if find is None else _sentences(find(verdict)):
+            console.detail(sentence)
     if verdicts:
         anomalous = sum(verdict.anomalous for verdict in verdicts)
         rule = " (an oddness of 1 or more)" if anomalous else ""
@@ -251,9 +244,9 @@ def _show(
         console.write(f"  {name}: {reason}", wrap=False)
 
 
-def _sentences(findings: list[Finding] | None) -> list[Text]:
+def _sentences(findings: list[Finding] | None) -> list[str]:
     from daco.monitoring.findings import NOTHING
 
     if findings is None:
         return []
-    return [Text(each.text) for each in findings] or [Text(NOTHING)]
+    return [each.text for each in findings] or [NOTHING]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars
 from daco.commands.options import Location, location_argument, option, require_folder
-from daco.errors import InputError, ModelError
+from daco.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,11 +55,6 @@ def sensitivity(
     if picture is not None and picture.suffix.lower() not in (".svg", ".png"):
         raise InputError(f"{picture}: The name of a picture must end in .svg or .png.")
     loaded = MachineModel.load(model)
-    if loaded.frontend is None:
-        raise ModelError(
-            "This model was fitted on embeddings of your own, which daco cannot compute. Fit a "
-            "model on recordings to measure which faults it catches."
-        )
     loaded = loaded if rate is None else loaded.at_rate(rate)
     clips = read_clips(normals, domain_level=domain_level)
     errors.notes(clips.remarks)

@@ -16,11 +16,7 @@ from daco.errors import InputError
 
 def serve(
     plant: Annotated[
-        Path,
-        argument(
-            "Monitor the machines of this daco.toml, or of the folder that has one. A folder of "
-            "models (*.daco) does as well: recordings then come over HTTP."
-        ),
+        Path, argument("Use this daco.toml, its folder, or a folder of models (*.daco).")
     ] = Path("."),
     address: Annotated[str | None, option("Listen on this host and port.")] = None,
     database: Annotated[str | None, option("Store results at this database URL.")] = None,

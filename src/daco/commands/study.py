@@ -24,13 +24,7 @@ def study(
     eval: Annotated[Location | None, location_option("Use these evaluation machines.")] = None,
     truth: shared.Truth = None,
     grid: shared.Grid = "51",
-    system: Annotated[
-        list[str] | None,
-        option(
-            "Add the scores of another system, as NAME=TABLE. Repeat it for more.",
-            metavar="NAME=TABLE",
-        ),
-    ] = None,
+    system: shared.System = None,
     faults: Annotated[
         list[Location] | None,
         option(
@@ -40,7 +34,7 @@ def study(
         ),
     ] = None,
     rule: Annotated[
-        str, option("Choose by guarded, label-free, paper, criterion or dev.")
+        str, option("Choose by this rule: guarded, label-free, paper, criterion or dev.")
     ] = "guarded",
     readout: Annotated[str | None, option("Use this readout, or several (A+B).")] = None,
     seed: shared.CriterionSeed = 0,

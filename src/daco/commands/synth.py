@@ -14,12 +14,12 @@ from daco.text import quantity
 def synth(
     directory: Annotated[Path, argument("Write to this folder. daco creates it.")],
     machine: Annotated[
-        list[str] | None, options("Make bearing, fan, motor or valve. Repeat it; default all.")
+        list[str] | None, options("Make bearing, fan, motor or valve. Repeat it; by default all.")
     ] = None,
     year: Annotated[int, option("Use the layout of this year, 2023 to 2026 (stereo).")] = 2025,
     split: Annotated[
         Literal["dev", "eval", "both"],
-        option("Write tests with labels (dev), without (eval), or both."),
+        option("Write test clips with labels (dev), without (eval), or half each (both)."),
     ] = "dev",
     source: Annotated[int, option("Write this many source normals per machine.")] = 990,
     target: Annotated[int, option("Write this many target normals per machine.")] = 10,

@@ -28,11 +28,9 @@ if TYPE_CHECKING:
 def update(
     model: shared.ModelPath,
     normals: Annotated[
-        Location | None, location_argument("Add these recordings, or embeddings.")
+        Location | None, location_argument("Add these normal recordings, or their embeddings.")
     ] = None,
-    domain: Annotated[
-        str | None, option("Add them to this operating condition, known or new.")
-    ] = None,
+    domain: Annotated[str | None, option("Add them to this operating condition.")] = None,
     remove: Annotated[list[str] | None, options("Remove this normal. Repeat it for more.")] = None,
     undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,

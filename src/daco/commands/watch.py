@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from daco.commands import options as shared
 from daco.commands.console import Output
-from daco.commands.models import headline
+from daco.commands.models import JUDGED, headline
 from daco.commands.options import argument, flag
 from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
 from daco.errors import InputError
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
     from daco.monitoring.engine import Plant, Summary
     from daco.monitoring.store import Outcome, Recording
 
+_INDENT = 9  # of lines below one that begins with the time
+
 
 def watch(
     plant: PlantOrModel = Path("."),
     source: Annotated[
         str | None,
         argument(
-            "Judge this source with a model file: a folder with all folders below it, an rtsp:// "
-            "or http:// stream, or 16-bit sound on standard input (pcm:RATE)."
+            "Judge a folder, an rtsp:// or http:// stream, or sound on standard input (pcm:RATE)."
         ),
     ] = None,
     db: shared.Database = None,
@@ -111,7 +111,8 @@ class _Terminal:
         with self._lock:
             if outcome.refused is not None:
                 self.counted["file"] += 1
-                self._print(Text.assemble(("unusable", "yellow"), f" {name}: {outcome.refused}"))
+                reason = printable(f" {name}: {outcome.refused}")
+                self._print(Text.assemble(("unusable", "yellow"), reason))
             if outcome.clip is None:
                 return
             state = outcome.clip.state
@@ -119,29 +120,26 @@ class _Terminal:
             self._print(headline(state, outcome.clip.oddness, name))
             for reason in outcome.clip.reasons:
                 if not reason.startswith("views:"):  # of every anomaly; the page has it
-                    self._detail(reason, "yellow")
+                    self._console.detail(reason, "yellow", _INDENT)
             for number in outcome.opened:
                 self.counted["alarm"] += 1
                 text = f"ALARM {number}, {machine.name}: {state} (rule: {machine.rule})"
-                self._detail(text, "bold white on red")
+                self._console.detail(text, "bold white on red", _INDENT)
             for number in outcome.cleared:
-                self._detail(f"alarm {number}, {machine.name}, is over", "green")
+                text = f"alarm {number}, {machine.name}, is over"
+                self._console.detail(text, "green", _INDENT)
 
     def _print(self, line: Text) -> None:
         self._console.print(f"{datetime.now():%H:%M:%S}", line, soft_wrap=True)
 
-    def _detail(self, text: str, style: str) -> None:
-        self._console.print(Padding(Text(printable(text), style), (0, 0, 0, 9)))
-
     def counts(self) -> str:
         """What was printed, in one sentence."""
-        counted = dict(self.counted)
-        files, alarms = counted.pop("file", 0), counted.pop("alarm", 0)
-        parts = [quantity(sum(counted.values()), "recording")]
-        counted.pop("normal", 0)
-        parts.append(f"{counted.pop('anomalous', 0)} anomalous")
-        parts += [f"{n} {state}" for state, n in counted.items()]
-        parts.append(quantity(alarms, "alarm"))
+        states = {name: n for name, n in self.counted.items() if name not in ("file", "alarm")}
+        others = [f"{n} {state}" for state, n in states.items() if state not in JUDGED]
+        parts = [quantity(sum(states.values()), "recording")]
+        parts += [f"{self.counted['anomalous']} anomalous", *others]
+        parts.append(quantity(self.counted["alarm"], "alarm"))
+        files = self.counted["file"]
         refused = f"; {quantity(files, 'file')} could not be used" if files else ""
         return f"{', '.join(parts)}{refused}."
 

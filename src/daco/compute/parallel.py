@@ -80,12 +80,19 @@ def run(
         raise InputError(f"The number of workers must be at least 1. Got {jobs!r}.")
     if jobs == 1 and engine in ("local", "threads"):
         return ((key, _attempt(function, *arguments)) for key, arguments in items)
+    from joblib import delayed
+
     keys: dict[int, Key] = {}  # stay here: only what the function needs is sent
-    tasks = _tasks(function, items, keys)
+
+    def tasks() -> Iterator[Any]:
+        for number, (key, arguments) in enumerate(items):
+            keys[number] = key
+            yield delayed(_call)(__version__, number, function, *arguments)
+
     if engine in ("local", "threads"):
-        results = _run_here(tasks, jobs, engine)
+        results = _run_here(tasks(), jobs, engine)
     else:
-        results = _run_on_ray(tasks, jobs, engine, gpus)
+        results = _run_on_ray(tasks(), jobs, engine, gpus)
     return ((keys.pop(number), result) for number, result in results)
 
 
@@ -240,20 +247,6 @@ def _unusable(address: str, error: Exception) -> DataError:
         f"The Ray cluster of {address} cannot be used ({lines[0].rstrip('.')}). Correct the "
         f"address, start one with 'ray start --head', or check the memory of its nodes. {_KEPT}"
     )
-
-
-def _tasks(
-    function: Callable[..., Result],
-    items: Iterable[tuple[Key, tuple[Any, ...]]],
-    keys: dict[int, Key],
-) -> Iterator[Any]:
-    """Numbered tasks for joblib; the keys of those that were taken are put into `keys`."""
-    from joblib import delayed
-
-    call = delayed(_call)
-    for number, (key, arguments) in enumerate(items):
-        keys[number] = key
-        yield call(__version__, number, function, *arguments)
 
 
 def _call(version: str, number: int, function: Callable[..., Any], *arguments: Any) -> Any:

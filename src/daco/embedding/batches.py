@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from daco.data.parquet import column_name, vector_array
 from daco.embedding.frontend import decoder_of, embed_waves
 from daco.embedding.parts import Part
 from daco.errors import AudioError, DacoError, DataError, InputError
-from daco.files.hashing import sha256_of_bytes, sha256_of_file
+from daco.files.hashing import sha256_of_bytes
 from daco.files.remote import Location, explain_errors
 from daco.validation import Float32s
 
@@ -137,15 +136,11 @@ def _blocks(part: Part, batch_size: int) -> Iterator[list[int]]:
 
 
 def _read(row: int, path: Location, size: int, decoders: Sequence[Decoder]) -> _Loaded:
-    content, sha256 = b"", ""
-    with suppress(OSError):  # the decoder says what is wrong
+    content = b""
+    with suppress(OSError), explain_errors(path):  # the decoder says what is wrong
         if 0 < size <= decoders[0].limits.bytes:
-            if isinstance(path, Path):
-                sha256 = sha256_of_file(path)
-            else:
-                with explain_errors(path):
-                    content = path.read_bytes()
-                sha256 = sha256_of_bytes(content)
+            content = path.read_bytes()
+    sha256 = sha256_of_bytes(content) if content else ""
     try:
         sound, waveforms = read_each(decoders, path, content)
     except AudioError as error:

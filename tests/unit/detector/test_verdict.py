@@ -34,7 +34,7 @@ def model():
 
 def embedded(embeddings, reasons=()):
     starts = 10.0 * np.arange(len(embeddings))
-    return EmbeddedRecording(embeddings, starts, 10.0 * len(embeddings), 16000, reasons, 0.5, 0.1)
+    return EmbeddedRecording(embeddings, starts, 10.0 * len(embeddings), 16000, reasons)
 
 
 @pytest.fixture(scope="module")
