@@ -44,6 +44,7 @@ class TestScoring:
         shown = glance(service, machine)
         assert shown["last"]["id"] == clip["id"]
         assert "false alarm" in shown["expectation"][0]
+        assert shown["limit"] == 1.0
         assert shown["last_24h"] == {"clips": 1, "anomalous": 1}
 
     def test_the_time_of_recording_counts(self, service, machine):
@@ -216,6 +217,7 @@ class TestOperation:
 
         wait_until(lambda: has(f'daco_machine_state{{machine="{machine}",state="anomalous"}} 1.0'))
         text = service.get("/metrics").text
+        assert f'daco_machine_limit{{machine="{machine}"}} 1.0' in text
         assert f'daco_machine_open_alarms{{machine="{machine}"}} 0.0' in text
         for name in ("oddness", "last_recording_age_seconds"):
             assert f'daco_machine_{name}{{machine="{machine}"}}' in text

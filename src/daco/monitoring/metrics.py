@@ -20,6 +20,7 @@ MOST_MACHINES = 2000
 OTHER = "other"
 _GAUGES: dict[str, tuple[str, Callable[[MachineStatus], float | None]]] = {
     "oddness": ("Oddness of the last recording.", lambda each: each.oddness),
+    "limit": ("Limit of the oddness.", lambda each: each.limit),
     "last_recording_age_seconds": ("Seconds since the last recording.", lambda each: each.age),
     "open_alarms": ("Alarms whose cause has not cleared.", lambda each: each.open_alarms),
     "out_of_service": ("1 while the machine is out of service.", lambda each: each.out_of_service),

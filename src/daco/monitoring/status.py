@@ -29,6 +29,7 @@ class MachineStatus:
     expected: float | None  #: seconds between recordings
     out_of_service: bool
     problems: tuple[str, ...]
+    limit: float = 1.0
 
 
 def machine_status(plant: Plant) -> list[MachineStatus]:

@@ -154,6 +154,7 @@ class NotifyConfig(_Table):
     webhook_secret_file: Path | None = None
     events: Literal["alarms", "all"] = "alarms"  #: all: the webhook and MQTT get every clip, too
     cooldown: Duration = "30 min"  # type: ignore[assignment]
+    first_of_day: bool = False  #: one message per machine, kind and day
     quiet_hours: Hours | None = None  #: messages wait until these hours end
     quiet_except: tuple[str, ...] = ()  #: kinds of alarms that do not wait, such as fault
 

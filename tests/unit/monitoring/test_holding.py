@@ -1,4 +1,4 @@
-"""When messages to people wait: cooldown, quiet hours."""
+"""When messages to people wait: cooldown, first of the day, quiet hours."""
 
 from datetime import datetime, timedelta
 
@@ -56,6 +56,14 @@ def test_other_machines_and_kinds_do_not_wait(other):
     people = People(cooldown="30 min")
     people.tell(message("opened", 1), NOON)
     assert people.tell(message("opened", 2, **other), NOON + MINUTE) is None
+
+
+def test_only_the_first_alarm_of_a_day_is_told_at_once():
+    people = People(cooldown="1 min", first_of_day=True)
+    midnight = NOON.replace(hour=0) + timedelta(days=1)
+    assert people.tell(message("opened", 1), NOON) is None
+    assert people.tell(message("opened", 2), NOON + timedelta(hours=5)) == midnight
+    assert people.tell(message("opened", 2), midnight) is None
 
 
 def test_messages_wait_until_quiet_hours_end_except_those_that_may_not():

@@ -1,9 +1,9 @@
-"""When messages to people wait: cooldown, quiet hours."""
+"""When messages to people wait: cooldown, first of the day, quiet hours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from daco.monitoring.store.outbox import ALARM_CLEARED, ALARM_OPENED, Delivery
 from daco.monitoring.tables import NotifyConfig
@@ -15,8 +15,9 @@ class Holding:
     """Which messages of one receiver wait, until when, and which are dropped.
 
     After a message about an alarm, further alarms of the same machine and kind wait for the
-    cooldown. One that has cleared by then is dropped together with its clearing; one that lasts is
-    sent. `is_cleared` says whether the alarm of a number has cleared.
+    cooldown, or for the next day with `first_of_day`. One that has cleared by then is dropped
+    together with its clearing; one that lasts is sent. `is_cleared` says whether the alarm of a
+    number has cleared.
     """
 
     def __init__(self, config: NotifyConfig, is_cleared: Callable[[int], bool]) -> None:
@@ -38,9 +39,9 @@ class Holding:
             self._waiting.discard(number)
             return DROP
         last = self._sent.get((delivery.machine, kind))
-        if last is not None and last + self.config.cooldown > now:
+        if last is not None and (end := self._end(last)) > now:
             self._waiting.add(number)
-            return last + self.config.cooldown
+            return end
         return None
 
     def sent(self, delivery: Delivery, now: datetime) -> None:
@@ -52,3 +53,11 @@ class Holding:
     def remember(self, machine: str | None, kind: str, at: datetime) -> None:
         """Count the cooldown of a machine and kind from a local time on."""
         self._sent[machine, kind] = at
+
+    def _end(self, last: datetime) -> datetime:
+        """When the next alarm of the same machine and kind may be told."""
+        end = last + self.config.cooldown
+        if self.config.first_of_day:
+            midnight = last.replace(hour=0, minute=0, second=0, microsecond=0)
+            end = max(end, midnight + timedelta(days=1))
+        return end

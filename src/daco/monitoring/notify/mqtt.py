@@ -149,6 +149,7 @@ def machine_state(machine: MachineStatus) -> dict[str, Any]:
         "title": machine.title,
         "state": machine.state,
         "oddness": machine.oddness,
+        "limit": machine.limit,
         "last_recording": None if machine.last_at is None else iso(machine.last_at),
         "open_alarms": machine.open_alarms,
         "out_of_service": machine.out_of_service,

@@ -35,6 +35,9 @@ from daco.monitoring.store import MachineSummary, Recording, StoredClip
 from daco.monitoring.store.reading import LARGEST_PAGE
 from daco.monitoring.tables import MachineConfig
 
+LIMIT = 1.0
+"""Of the oddness, always."""
+
 FRESH_SECONDS = 5.0
 """How long machines are shown as they were while nothing has changed."""
 
@@ -182,6 +185,7 @@ class Overview:
             id=name,
             title=machine.name,
             status=_state(status, summary, drift, stored.shelved[name]),
+            limit=LIMIT,
             last=self.clip(summary.last) if summary.last else None,
             open_alarms=summary.open_alarms,
             last_24h=schemas.Counts(clips=clips, anomalous=anomalous),

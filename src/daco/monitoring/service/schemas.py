@@ -121,13 +121,14 @@ class Machine(_Shape):
     """A machine at a glance.
 
     `status` is `alarm`, `shelved`, `out of service`, `problem`, `stale` (the alarm limit is out of
-    date), `silent` (nothing was recorded lately) or `ok`. `problems` are sentences about its model
-    and its source.
+    date), `silent` (nothing was recorded lately) or `ok`. `limit` is that of the oddness.
+    `problems` are sentences about its model and its source.
     """
 
     id: str
     title: str
     status: str
+    limit: float
     last: Clip | None
     open_alarms: int
     last_24h: Counts
