@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from daco.monitoring.engine import Plant
     from daco.monitoring.tables import MachineConfig
 
-TICK, FAILING_TICK = 5.0, 1.0
-"""Seconds between two looks at everything, and while nothing can be stored."""
+TICK = 5.0
+"""Seconds between two looks at everything."""
 
 LATE = 2.0
 """Times the expected interval after which recordings are missed: one may be lost."""
@@ -56,7 +56,7 @@ class Watchdog:
         self._started = clock()
         self._pruned_at = clock() - PRUNE_SECONDS + 60.0
         self._drift_at: dict[str, tuple[int, float]] = {}
-        self.store_problem: str | None = None  #: why nothing can be stored now
+        self._store_problem: str | None = None
         self._failing_since, self._told = 0.0, False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -79,8 +79,8 @@ class Watchdog:
         """Sentences about a machine, or about daco as a whole."""
         with self._lock:
             found = [text for (whose, _, _), text in self._problems.items() if whose == machine]
-        if machine is None and self.store_problem is not None:
-            found.append(self.store_problem)
+        if machine is None and self._store_problem is not None:
+            found.append(self._store_problem)
         return found
 
     def _set(self, key: Key, problem: str | None) -> None:
@@ -94,7 +94,7 @@ class Watchdog:
             self._problems[key] = problem
 
     def _run(self) -> None:
-        while not self._stop.wait(FAILING_TICK if self.store_problem else TICK):
+        while not self._stop.wait(TICK):
             try:
                 self.tick()
             except Exception:  # whatever fails, it looks again
@@ -114,14 +114,14 @@ class Watchdog:
                 self._guard("watchdog retention", self._prune)
             store.return_from_shelf()
             self._synchronise()
-            if self.store_problem is not None:
+            if self._store_problem is not None:
                 log.info("The database can be used again.")
-            self.store_problem, self._told = None, False
+            self._store_problem, self._told = None, False
         except StoreError as error:
-            if self.store_problem is None:
+            if self._store_problem is None:
                 log.error("%s", error)
                 self._failing_since = self._clock()
-            self.store_problem = str(error)
+            self._store_problem = str(error)
             # Messages wait in the database as well, so that this one goes without it.
             if self._clock() - self._failing_since >= PATIENCE and not self._told:
                 self._told = True

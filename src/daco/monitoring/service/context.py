@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -32,11 +34,16 @@ from daco.monitoring.tables import MachineConfig, Role
 
 LARGEST_ID = 2**63 - 1
 
+FRESH_SECONDS, ANSWER_SECONDS = 1.0, 2.0
+"""How long the answer of a database check is used again, and in which it must arrive."""
+
 MOST_PICTURES = 128
 """Spectrograms that are kept."""
 
 LATER = {"Retry-After": "1"}
 """Headers of an answer after which the same request may succeed."""
+
+log = logging.getLogger("daco.monitoring.service")
 
 _MEANINGS = {
     400: "The request cannot be done; `detail` says why.",
@@ -110,6 +117,9 @@ class Service:
         self._picture = lru_cache(MOST_PICTURES)(
             lambda path, changed_ns, rate: plant.judge.call(picture, path, rate, DEFAULT_LIMITS)
         )
+        self._check: asyncio.Task[None] | None = None
+        self._checked_at = -FRESH_SECONDS
+        self._store_failed = False
         self.is_ending = False
 
     @property
@@ -140,12 +150,34 @@ class Service:
             self._drawing, self._picture, path, changed_ns, sample_rate
         )
 
-    def obstacle(self) -> str | None:
-        """Why recordings cannot be judged now, without naming a path, a host or a database."""
+    async def obstacle(self) -> str | None:
+        """Why recordings cannot be judged now, without naming a path, a host or a database.
+
+        However often it is asked, the database is written by one thread at a time.
+        """
         if self.is_ending:
             return "The service is ending."
-        is_stored = self.plant.watchdog.store_problem is None
-        return None if is_stored else "The database cannot be used."
+        if time.monotonic() - self._checked_at >= FRESH_SECONDS:
+            if self._check is None or self._check.done():
+                self._check = asyncio.create_task(self._check_database())
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await asyncio.shield(self._check)
+            except TimeoutError:  # the check goes on, and the next request waits for the same
+                return f"The database did not answer within {ANSWER_SECONDS:g} s."
+        return "The database cannot be used." if self._store_failed else None
+
+    async def _check_database(self) -> None:
+        failed = False
+        try:
+            await asyncio.to_thread(self.store.check)
+        except StoreError as error:
+            failed = True
+            if not self._store_failed:
+                log.error("not ready: %s", error)
+        if self._store_failed and not failed:
+            log.info("ready: the database can be used again")
+        self._store_failed, self._checked_at = failed, time.monotonic()
 
 
 async def _service_of(request: Request) -> Service:

@@ -51,10 +51,10 @@ async def logout(request: Request, service: TheService) -> Response:
 async def health(service: TheService, response: Response) -> schemas.Health:
     """200 when recordings can be judged and stored; needs no token and reveals nothing else.
 
-    The database is written to every 5 seconds, to know. Any answer means that the process runs:
-    restart it when there is none. 503 means that it cannot work now and becomes 200 by itself.
+    It writes to the database. Any answer means that the process runs: restart it when there is
+    none. 503 means that it cannot work now and becomes 200 by itself.
     """
-    reason = service.obstacle()
+    reason = await service.obstacle()
     response.status_code = 200 if reason is None else 503
     return schemas.Health(live=True, ready=reason is None, reason=reason)
 
