@@ -20,9 +20,7 @@ HEARD = 0.4
 """Share of recordings in which a typical fault is heard: what real machines' faults showed."""
 
 CONFIDENCE = 0.8  # of the interval of a rate
-MOST_CLIPS = 13
-"""The longest window of a rule whose false alarms are computed: a Markov chain remembers it."""
-
+MOST_MEMORY = 12  # clips that a chain remembers exactly
 EVERY_MINUTES = 10
 """Between recordings, where nobody knows better yet."""
 
@@ -55,12 +53,16 @@ def clips_until_alarm(
     Parameters
     ----------
     k, n : int
-        The rule, of at most 13 clips; 1 and 1 alarm at every anomalous clip.
+        The rule; 1 and 1 alarm at every anomalous clip.
     share : float
         Share of anomalous clips.
     correlation : float
         Correlation of successive decisions: a clip after an anomalous one is anomalous with
         probability ``share + correlation * (1 - share)``.
+
+    Notes
+    -----
+    Exact for rules of up to 13 clips, as a Markov chain; longer ones are simulated.
 
     Examples
     --------
@@ -69,10 +71,9 @@ def clips_until_alarm(
     >>> clips_until_alarm(3, 5, 0.4)[1], clips_until_alarm(3, 5, 0.28)[1]
     (8.0, 15.0)
     """
-    if not 1 <= k <= n <= MOST_CLIPS or not 0 <= share <= 1 or not 0 <= correlation < 1:
+    if not 1 <= k <= n or not 0 <= share <= 1 or not 0 <= correlation < 1:
         raise InputError(
-            f"A rule has 1 <= k <= n <= {MOST_CLIPS}; shares are between 0 and 1, correlations 0 "
-            "to below 1. "
+            "A rule has 1 <= k <= n; shares are between 0 and 1, correlations 0 to below 1. "
             f"Got k={k!r}, n={n!r}, share={share!r} and correlation={correlation!r}."
         )
     if share == 0:
@@ -86,6 +87,8 @@ def _survival(k: int, n: int, share: float, correlation: float) -> Float64s:
     A state is what the last clips were, a bit each; an alarm ends the chain.
     """
     memory = max(n - 1, 1)
+    if memory > MOST_MEMORY:
+        return _simulated_survival(k, n, share, correlation)
     states = np.arange(2**memory)
     hits = np.array([(state % 2 ** (n - 1)).bit_count() for state in states.tolist()])
     after_normal, after_anomalous = share * (1 - correlation), share + correlation * (1 - share)
@@ -105,6 +108,21 @@ def _survival(k: int, n: int, share: float, correlation: float) -> Float64s:
     return np.array(survival)
 
 
+def _simulated_survival(k: int, n: int, share: float, correlation: float) -> Float64s:
+    """The same from 500 simulated sequences, for rules with a long memory."""
+    rng = np.random.default_rng(0)
+    sequences, steps = 500, 40 * n
+    recent = np.zeros((sequences, n), bool)
+    alive = np.ones(sequences, bool)
+    survival = [1.0]
+    for step in range(steps):
+        chance = share * (1 - correlation) + correlation * recent[:, (step - 1) % n]
+        recent[:, step % n] = rng.random(sequences) < chance
+        alive &= recent.sum(axis=1) < k
+        survival.append(float(alive.mean()))
+    return np.array(survival)
+
+
 def _moments(survival: Float64s) -> tuple[float, float]:
     """Mean and median of the number of clips, the tail of the survival being geometric."""
     last, middle = len(survival) - 1, (len(survival) - 1) // 2
@@ -120,18 +138,18 @@ def _moments(survival: Float64s) -> tuple[float, float]:
     return float(mean), median
 
 
-def evidence_until_alarm(limit: float, rate: float) -> float:
+def evidence_until_alarm(limit: float, rate: float, heard: float) -> float:
     """Mean number of clips until a CUSUM of normal quantiles reaches its limit.
 
-    A fault whose share `HEARD` of clips has a p-value of at most `rate` shifts the quantiles by a
+    A fault whose share `heard` of clips has a p-value of at most `rate` shifts the quantiles by a
     constant; Siegmund's approximation gives the mean.
 
-    >>> round(evidence_until_alarm(5.0, 0.1))
+    >>> round(evidence_until_alarm(5.0, 0.1, 0.4))
     10
     """
     from scipy.stats import norm
 
-    drift = float(norm.isf(rate) - norm.isf(HEARD)) - ALLOWANCE
+    drift = float(norm.isf(rate) - norm.isf(heard)) - ALLOWANCE
     reach = limit + 1.166
     if abs(drift) < 1e-6:
         return reach**2
@@ -146,7 +164,9 @@ class Expectation:
     false_alarms_a_week: float
     false_alarms_low: float
     false_alarms_high: float
-    clips_to_alarm: float  #: recordings until a typical fault alarms
+    clips_between: float  #: recordings between two false alarms
+    heard: float  #: share of recordings in which the fault is heard
+    clips_to_alarm: float  #: recordings until such a fault alarms
 
     @property
     def sentences(self) -> tuple[str, str]:
@@ -154,38 +174,47 @@ class Expectation:
         about = _count(self.false_alarms_a_week)
         low, high = _count(self.false_alarms_low), _count(self.false_alarms_high)
         between = "" if low == high else f" (between {low} and {high})"
-        if self.false_alarms_a_week < 0.5:
+        if self.false_alarms_a_week < 0.5 and np.isfinite(self.clips_between):
             weeks = _count(1 / max(self.false_alarms_a_week, 1e-9))
-            first = f"Expect about one false alarm in {weeks} weeks."
+            first = f"Expect about one false alarm in {weeks} weeks"
         else:
-            alarms = "false alarm" if about == "1" else "false alarms"
-            first = f"Expect about {about} {alarms} a week{between}."
-        second = f"A fault that is heard in {HEARD * 100:.0f} % of recordings alarms after "
-        return first, second + f"about {_count(self.clips_to_alarm)} recordings."
+            first = f"Expect about {about} false alarm{'' if about == '1' else 's'} a week{between}"
+        if not np.isfinite(self.clips_to_alarm):
+            return f"{first}.", f"A fault heard in {self.heard:.0%} of recordings never alarms."
+        second = f"A fault that is heard in {self.heard * 100:.0f} % of recordings alarms after "
+        second += f"about {_count(self.clips_to_alarm)} recordings."
+        return f"{first}.", second
 
 
 @lru_cache(maxsize=1000)
 def expect(
-    rule: tuple[int, int],
+    rule: tuple[int, int] | float,
     rate: float,
     recordings_a_day: float,
     *,
     references: int | None = None,
+    heard: float = HEARD,
     correlation: float = 0.0,
+    clips_between: float | None = None,
 ) -> Expectation:
-    """Return what to expect of a rule that counts clips.
+    """Return what to expect of a rule.
 
     Parameters
     ----------
-    rule : (k, n)
-        At least k of the last n clips anomalous; (1, 1) for every one.
+    rule : (k, n), or float
+        At least k of the last n clips anomalous; (1, 1) for every one. A number is the limit of
+        the evidence (:mod:`daco.monitoring.evidence`).
     rate : float
         Share of healthy recordings that are called anomalous.
     recordings_a_day : float
     references : int, optional
         Reference recordings the rate was set with: gives its interval. Unknown: no interval.
+    heard : float
+        Share of a fault's recordings that are called anomalous.
     correlation : float
         Of successive decisions, from the history; 0 if unknown.
+    clips_between : float, optional
+        For the evidence: the clips between false alarms for which the limit was set.
 
     Examples
     --------
@@ -195,20 +224,19 @@ def expect(
     A fault that is heard in 40 % of recordings alarms after about 8 recordings.
     """
     rates = (rate, *((rate, rate) if references is None else rate_interval(rate, references)))
-    between = [clips_until_alarm(*rule, each, correlation)[0] for each in rates]
-    usual, low, high = (7 * recordings_a_day / clips for clips in between)
-    return Expectation(usual, low, high, clips_until_alarm(*rule, HEARD, correlation)[1])
-
-
-def expect_of_evidence(
-    limit: float, rate: float, recordings_a_day: float, clips_between: float
-) -> Expectation:
-    """Return what to expect of evidence that adds up (:mod:`daco.monitoring.evidence`).
-
-    `clips_between` are those between false alarms for which the limit was set.
-    """
-    weekly = 7 * recordings_a_day / clips_between
-    return Expectation(weekly, weekly, weekly, evidence_until_alarm(limit, rate))
+    if isinstance(rule, tuple):
+        between = [clips_until_alarm(*rule, each, correlation)[0] for each in rates]
+        to_alarm = clips_until_alarm(*rule, heard, correlation)[1]
+    else:
+        between = [
+            evidence_until_alarm(rule, rate, each) if clips_between is None else clips_between
+            for each in rates
+        ]
+        to_alarm = evidence_until_alarm(rule, rate, heard)
+    week = 7 * recordings_a_day
+    return Expectation(
+        week / between[0], week / between[1], week / between[2], between[0], heard, to_alarm
+    )
 
 
 def expectation_of_model(model: MachineModel) -> list[str]:

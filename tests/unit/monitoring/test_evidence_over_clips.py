@@ -12,7 +12,7 @@ from scipy.special import ndtr
 
 from daco.errors import InputError, NotEnoughClipsError
 from daco.monitoring.evidence import Evidence, advance, limit, quantiles, rank_p_values
-from daco.monitoring.expectation import clips_until_alarm, expect, expect_of_evidence
+from daco.monitoring.expectation import clips_until_alarm, expect
 from daco.monitoring.trends import BLOCK, Trend, advance_block, advance_trend
 
 
@@ -138,13 +138,18 @@ def test_clips_until_an_alarm_are_those_of_a_simulation(k, n, share, r):
     assert median == pytest.approx(np.median(lengths), rel=0.15, abs=1)
 
 
+def test_long_rules_are_simulated_alike():
+    assert clips_until_alarm(5, 14, 0.3)[0] == pytest.approx(
+        clips_until_alarm(5, 13, 0.3)[0], rel=0.15
+    )
+    assert clips_until_alarm(3, 5, 0.0)[0] == np.inf
+
+
 def test_expectations_in_words():
     often, seldom = expect((3, 5), 0.1, 1440), expect((3, 5), 0.02, 24, references=100)
     assert often.sentences[0] == "Expect about 41 false alarms a week."
     assert seldom.sentences[0].startswith("Expect about one false alarm in ")
     assert seldom.false_alarms_low < seldom.false_alarms_a_week < seldom.false_alarms_high
-    with pytest.raises(InputError, match="13"):
-        expect((5, 14), 0.3, 24)
-    evidence = expect_of_evidence(5.0, 0.1, 144, 4320)
+    evidence = expect(5.0, 0.1, 144, clips_between=4320)
     assert evidence.false_alarms_a_week == pytest.approx(7 * 144 / 4320)
     assert 5 < evidence.clips_to_alarm < 15

@@ -20,12 +20,7 @@ from daco.monitoring.alarms import SHELVED
 from daco.monitoring.drift import WINDOW, Drift, drift_of_clips
 from daco.monitoring.engine import Plant
 from daco.monitoring.evidence_limits import clips_between
-from daco.monitoring.expectation import (
-    MOST_CLIPS,
-    correlation_of,
-    expect,
-    expect_of_evidence,
-)
+from daco.monitoring.expectation import correlation_of, expect
 from daco.monitoring.judge import UnusableRecordingError
 from daco.monitoring.models import ModelInUse
 from daco.monitoring.notify.deliver import connect
@@ -215,9 +210,7 @@ class Overview:
         info, limit = model.info, limits.of(machine.id)
         if limit is not None:
             between = clips_between(rule, a_day)
-            found = expect_of_evidence(limit, info.false_alarm_rate, a_day, between)
-        elif rule.n > MOST_CLIPS:
-            return []
+            found = expect(limit, info.false_alarm_rate, a_day, clips_between=between)
         else:
             known = {"references": len(info.reference.scores), "correlation": correlation}
             found = expect((rule.k, rule.n), info.false_alarm_rate, round(a_day), **known)
