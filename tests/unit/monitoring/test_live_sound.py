@@ -113,6 +113,7 @@ def test_a_drifting_clock_is_followed_within_bounds(ppm):
             errors.append(window.start + 10 - now)
     assert max(map(abs, errors)) <= TOLERANCE + 0.2
     assert timeline.gaps == 0
+    assert timeline.drift == pytest.approx(ppm * 1e-6, rel=0.2)
 
 
 def test_times_advance_although_sound_arrives_faster_than_it_was_made():

@@ -31,6 +31,7 @@ _BUFFERED = 60.0  # seconds of sound that wait for the judge
 _USUAL = 10.0  # seconds of a window where the model does not know better
 _LONGEST_REST = 60.0
 _REPORT_EVERY = 60.0
+_DRIFTING = 0.002  # a quartz differs by 0.0001; more is a wrong sample rate
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class LiveSource(threading.Thread):
     """Hands every window of live sound over as a recording, and reconnects.
 
     `problem` is called with a sentence while the source is not available, and with None when it is
-    again; `say` with a sentence about lost sound, at most once a minute.
+    again; `say` with a sentence about lost sound and drift, at most once a minute.
     """
 
     def __init__(
@@ -169,8 +170,20 @@ class LiveSource(threading.Thread):
         self.lost_seconds += timeline.lost_seconds
         timeline.gaps, timeline.lost_seconds = 0, 0.0
         reported_at, gaps, lost = self._reported
-        if self.gaps == gaps or time.monotonic() - reported_at < _REPORT_EVERY:
+        now, drift = time.monotonic(), timeline.drift
+        if now - reported_at < _REPORT_EVERY:
             return
-        missing = f"{self.lost_seconds - lost:.1f} s of sound are missing"
-        self.say(f"{self.sound.label}: {missing} in {quantity(self.gaps - gaps, 'gap')}.")
-        self._reported = (time.monotonic(), self.gaps, self.lost_seconds)
+        if self.gaps > gaps:
+            missing = f"{self.lost_seconds - lost:.1f} s of sound"
+            self.say(
+                f"{self.sound.label}: {missing} are missing in {quantity(self.gaps - gaps, 'gap')}."
+            )
+        elif drift is not None and abs(drift) > _DRIFTING:
+            self.say(
+                f"{self.sound.label}: its clock is {abs(drift):.1%} "
+                f"{'slower' if drift > 0 else 'faster'} than this computer's. Check the sample "
+                "rate."
+            )
+        else:
+            return
+        self._reported = (now, self.gaps, self.lost_seconds)

@@ -14,6 +14,7 @@ TOLERANCE = 1.0
 
 _PATIENCE = 2.0  # seconds: late sound that arrives after all, in a burst, is no gap
 _SETTLING = 60.0  # seconds in which times follow a difference within the tolerance
+_DRIFTS_FROM = 30.0
 
 
 class Window(NamedTuple):
@@ -48,6 +49,8 @@ class Timeline:
     gapless: bool = False  #: late sound was waiting, not lost
     gaps: int = 0
     lost_seconds: float = 0.0
+    corrected: float = 0.0  #: seconds by which slow drift has moved the times
+    heard: float = 0.0  #: seconds since the last gap
     _anchor: float | None = None  # when frame 0 was recorded
     _count: int = 0  # frames since the anchor
     _buffer: bytearray = field(default_factory=bytearray, repr=False)
@@ -67,6 +70,7 @@ class Timeline:
         if self._anchor is None:
             self._anchor = now - end
         late = now - (self._anchor + end)
+        self.heard += len(data) / self._frame / self.rate
         if late <= TOLERANCE:
             self._late_since = None
         elif self.gapless:
@@ -80,9 +84,17 @@ class Timeline:
             self._late_since, late = None, 0.0
         if late < -TOLERANCE:  # a burst after a pause that was taken for a gap, or a fast clock
             self._anchor += late
+            self.corrected += late
         elif self._late_since is None:
-            self._anchor += late * min(1.0, len(data) / self._frame / self.rate / _SETTLING)
+            step = late * min(1.0, len(data) / self._frame / self.rate / _SETTLING)
+            self._anchor += step
+            self.corrected += step
         return [] if self._late_since is not None else self._cut()
+
+    @property
+    def drift(self) -> float | None:
+        """Share by which the source's clock is slow (above 0) or fast; None at the beginning."""
+        return self.corrected / self.heard if self.heard >= _DRIFTS_FROM else None
 
     @property
     def _frame(self) -> int:
@@ -91,6 +103,7 @@ class Timeline:
     def _restart(self, lost: float) -> None:
         self.gaps += 1
         self.lost_seconds += lost
+        self.heard = self.corrected = 0.0
         self._buffer.clear()
         self._skip = 0
 
