@@ -199,7 +199,10 @@ class Watchdog:
             removal = prune(database, self._plant.config.keep_of)
             self.report(None, "retention", " ".join(removal.problems) or None)
             for folder in self._plant.folders.folders:
-                forget_sources(database, folder.machine, folder.prefix, folder.is_removed)
+                files = list(folder.arrivals.processed)
+                if files:  # none: the drive may be away
+                    gone = folder.is_removed(files)
+                    forget_sources(database, folder.machine, folder.prefix, gone)
             if self._plant.recordings is not None:
                 self._plant.recordings.prune(lambda names: stored_audio(database, names))
         except StoreError:

@@ -1,20 +1,21 @@
 """Recordings that arrive as files: found by listing folders, taken when they are complete.
 
-Listing works on network drives, too. Times without a change are measured from the first listing
-that showed them, never by the clock of a file server.
+Listing is the truth and works on network drives; changes that the operating system reports only
+make the next listing come sooner. Times without a change are measured from the first listing that
+showed them, never by the clock of a file server.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
-import queue
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from daco.data.sources import scan_folder
 from daco.errors import DacoError
@@ -25,7 +26,7 @@ from daco.monitoring.times import time_in_path
 MOST_AT_ONCE = 50
 """Files of one machine that are processed before the others have their turn."""
 
-_SHARE = 10.0  # times what a listing takes pass before the next one
+_SHARE = 20.0  # of the time is not spent on listing folders again
 _SOON = 0.2  # seconds between two listings of a folder that changes
 _REST = 5.0  # seconds after a failure that all files share
 
@@ -186,59 +187,90 @@ class FolderWatch:
         elif outcome.clip is not None or outcome.known or outcome.refused:
             self.arrivals.record(path, file.stamp)
 
-    def is_removed(self, key: str) -> bool:
-        """Whether a source was removed; not where nothing is left, as of a drive that is away."""
-        path = key.removeprefix(self.prefix)
-        # A listing leaves out broken links, and files that cannot be read at the moment.
-        present = self.arrivals.processed
-        return bool(present) and path not in present and not os.path.lexists(self.folder / path)
+    def is_removed(self, files: Iterable[str]) -> Callable[[str], bool]:
+        """Whether a source was removed, and not only the drive that holds it unmounted."""
+        present = set(files)
+        nonempty = {str(up) for path in present for up in PurePosixPath(path).parents}
+
+        def check(key: str) -> bool:
+            path = key.removeprefix(self.prefix)
+            # A listing leaves out broken links, and files that cannot be read at the moment.
+            if path in present or os.path.lexists(self.folder / path):
+                return False
+            folders = PurePosixPath(path).parents
+            nearest = next((up for up in folders if (self.folder / up).is_dir()), None)
+            return str(nearest) in nonempty
+
+        return check
 
 
 class FolderSource:
     """Watches the folders of all machines with a few threads.
 
     `poll` are the seconds between two listings of a folder in which nothing happens; more where
-    listing all folders takes more than a tenth of the time.
+    listing all folders takes more than a twentieth of the time.
     """
 
     def __init__(self, folders: Sequence[FolderWatch], threads: int, poll: float = 1.0) -> None:
         self.folders = list(folders)
         self._poll = poll
         self._stop = threading.Event()
-        # When each folder is listed next, without those that a thread has taken.
-        self._due: queue.PriorityQueue[tuple[float, int]] = queue.PriorityQueue()
-        for number in range(len(self.folders)):
-            self._due.put((0.0, number))
-        self._threads = [
-            threading.Thread(target=self._work, name="folders", daemon=True)
-            for _ in range(min(threads, len(self.folders)))
-        ]
+        self._changed = threading.Condition()
+        # When each folder is listed next, None while it is; and a heap of these times, in which
+        # those that have changed stay until they come up.
+        self._due: list[float | None] = [0.0] * len(self.folders)
+        self._heap = [(0.0, number) for number in range(len(self.folders))]
+        self._targets = [self._work] * threads + [self._listen] if folders else []
+        self._running: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin to watch."""
-        for thread in self._threads:
+        for target in self._targets:
+            thread = threading.Thread(target=target, name="folders", daemon=True)
             thread.start()
+            self._running.append(thread)
 
     def stop(self) -> None:
         """End after the recordings that are being judged."""
         self._stop.set()
-        for thread in self._threads:
-            if thread.is_alive():
-                thread.join()
+        with self._changed:
+            self._changed.notify_all()
+        for thread in self._running:
+            thread.join()
 
     def _work(self) -> None:
-        """List the folder that is due first, and the next one; there are no more threads."""
-        while True:
-            due, number = self._due.get()
-            if self._stop.wait(max(0.0, due - time.monotonic())):
-                return
+        while (number := self._take()) is not None:
             folder, wait = self.folders[number], 60.0
             try:
                 more = folder.look(stop=self._stop.is_set)
                 wait = self._wait(folder, more)
             except Exception:
                 log.exception("%s: the folder could not be looked at", folder.machine)
-            self._due.put((time.monotonic() + wait, number))
+            with self._changed:
+                self._plan(number, time.monotonic() + wait)
+
+    def _take(self) -> int | None:
+        """The folder that is to be listed now; waits for it. None at the end."""
+        with self._changed:
+            while not self._stop.is_set():
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                due, number = self._heap[0]
+                wait = due - time.monotonic()
+                if self._due[number] != due or wait <= 0:
+                    heapq.heappop(self._heap)
+                    if self._due[number] == due:
+                        self._due[number] = None
+                        return number
+                else:
+                    self._changed.wait(wait)
+        return None
+
+    def _plan(self, number: int, due: float) -> None:
+        self._due[number] = due
+        heapq.heappush(self._heap, (due, number))
+        self._changed.notify()
 
     def _wait(self, folder: FolderWatch, more: bool) -> float:
         """Seconds until a folder is listed again."""
@@ -250,3 +282,39 @@ class FolderSource:
         if folder.arrivals.waiting:
             usual = min(usual, max(_SOON, folder.arrivals.settle / 2))
         return max(usual, _SHARE * folder.look_seconds)
+
+    def _listen(self) -> None:
+        """Let changes that the operating system reports make the next listing come sooner."""
+        import watchfiles
+
+        logging.getLogger("watchfiles").setLevel(logging.WARNING)
+        logged = False
+        while not self._stop.is_set():
+            numbers = {str(each.folder): n for n, each in enumerate(self.folders)}
+            present = [path for path in numbers if os.path.isdir(path)]
+            try:
+                changes = watchfiles.watch(
+                    *present, stop_event=self._stop, rust_timeout=10_000, yield_on_timeout=True,
+                    ignore_permission_denied=True, watch_filter=None, raise_interrupt=False,
+                )  # fmt: skip
+                for some in changes:
+                    for _, path in some:
+                        self._hurry(numbers, path)
+                    if len(present) < sum(map(os.path.isdir, numbers)):
+                        break  # one has appeared
+            except Exception as error:  # no inotify here, or too many folders for it
+                if not logged:
+                    log.info("Changes of folders are not reported (%s): they are listed.", error)
+                logged = True
+                self._stop.wait(60.0)
+
+    def _hurry(self, numbers: Mapping[str, int], path: str) -> None:
+        """List the folder of a path soon."""
+        while path not in numbers and path != os.path.dirname(path):
+            path = os.path.dirname(path)
+        soon = time.monotonic() + _SOON
+        with self._changed:
+            number = numbers.get(path)
+            due = None if number is None else self._due[number]
+            if number is not None and due is not None and due > soon:
+                self._plan(number, soon)
