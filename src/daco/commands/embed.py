@@ -31,6 +31,9 @@ def embed(
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
+    verify: Annotated[
+        bool, flag("--verify", "Compare the contents of recordings, not their sizes and times.")
+    ] = False,
     force: Annotated[bool, flag("--force", "Embed again, and replace a finished table.")] = False,
 ) -> None:
     """Embed recordings into a table with one row per clip.
@@ -61,7 +64,7 @@ def embed(
     if not force:
         origin = origin_of(net, readouts, policy, place)
         with errors.status(f"comparing {out.name} with the recordings..."):
-            changes = changes_since(table, out, origin, skip=skip)
+            changes = changes_since(table, out, origin, skip=skip, verify=verify)
         if changes is not None:
             different, left_out = changes
             if different:

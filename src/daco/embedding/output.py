@@ -23,11 +23,15 @@ from daco.embedding.batches import (
 )
 from daco.embedding.parts import Fingerprint, fingerprints
 from daco.errors import DataError
+from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, is_file, is_folder, open_location, parse_location
 from daco.text import quantity
 
 RECORDINGS = "recordings"
-"""The table's metadata with the hash of all clips it was made of."""
+"""The table's metadata with the hash of all clips it was made of, their sizes and times."""
+
+CONTENTS = "contents"
+"""The same of the clips that it has, and of the contents of their recordings."""
 
 
 def parquet_file(out: Location | str) -> Location:
@@ -52,12 +56,12 @@ def parquet_file(out: Location | str) -> Location:
 
 
 def changes_since(
-    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool
+    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool, verify: bool = False
 ) -> tuple[list[str], int] | None:
     """What differs between a finished table and what embedding would write, in words.
 
     `origin` is that of the vectors that would be made, and `skip` says whether clips may be left
-    out. No recording is read.
+    out. With `verify` recordings are read and their contents count; else their sizes and times.
 
     Returns
     -------
@@ -71,8 +75,8 @@ def changes_since(
     try:
         with open_location(out) as source, pq.ParquetFile(source) as file:
             stored = own_metadata(file.schema_arrow)
-        left_out = len(json.loads(stored.get("skipped", "[]")))
-    except (pa.ArrowException, OSError, ValueError, TypeError):
+        left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
         return ["a file that cannot be read"], 0
     changes = [
         "the networks of its views"
@@ -83,13 +87,21 @@ def changes_since(
     ]
     if left_out and not skip:
         changes.append(f"{quantity(left_out, 'clip')} left out, and --on-error is fail")
-    if not changes and stored.get(RECORDINGS) != recordings_hash(table, fingerprints(table)):
-        changes.append("other recordings (their names, domains, labels, sizes or times)")
-    return changes, left_out
+    if not changes and verify:
+        used = replace(table, clips=tuple(clip for clip in table if clip.path not in left_out))
+        contents = [sha256_of_file(table.root / clip.path) for clip in used]
+        if stored.get(CONTENTS) != recordings_hash(used, contents):
+            changes.append("other recordings (their names, domains, labels or contents)")
+    elif not changes and stored.get(RECORDINGS) != recordings_hash(table, fingerprints(table)):
+        changes.append(
+            "other recordings (their names, domains, labels, sizes or times; --verify compares "
+            "contents)"
+        )
+    return changes, len(left_out)
 
 
-def recordings_hash(table: ClipTable, known: Sequence[Fingerprint]) -> str:
-    """A hash of all that is known of the recordings, and of their fingerprints."""
+def recordings_hash(table: ClipTable, known: Sequence[Fingerprint | str]) -> str:
+    """A hash of all that is known of the recordings, and of their fingerprints or contents."""
     columns = table.columns()
     columns["attributes"] = [attributes_text(each) for each in columns["attributes"]]
     return hashlib.sha256(json.dumps([columns, known]).encode()).hexdigest()
@@ -120,14 +132,15 @@ def write_table(
             )
     content = content.filter(pa.compute.is_null(content[REASON]))
     left_out = [{"path": path, "reason": reason} for path, reason in skipped]
+    used = replace(table, clips=tuple(clip for clip, reason in reasons if reason is None))
     metadata = dict(origin) | {
         "skipped": json.dumps(left_out, ensure_ascii=False),
         RECORDINGS: recordings_hash(table, known),
+        CONTENTS: recordings_hash(used, content[HASHES].to_pylist()),
     }
-    clips = tuple(clip for clip, reason in reasons if reason is None)
-    values = replace(table, clips=clips).columns()
+    values = used.columns()
     values |= {name: content[name].to_pylist() for name in (HASHES, QUALITIES, LEVELS)}
-    columns = {name: np.fromiter(listed, object, len(clips)) for name, listed in values.items()}
+    columns = {name: np.fromiter(listed, object, len(used)) for name, listed in values.items()}
     readouts = json.loads(origin["readouts"])
     vectors = {readout: content[column_name(readout, readouts)] for readout in readouts}
     write_parquet(columns, vectors, metadata, out)

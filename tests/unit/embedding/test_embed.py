@@ -62,7 +62,7 @@ def test_a_batch_has_few_large_recordings(ten, tmp_path, monkeypatch):
 def test_the_metadata_says_where_the_vectors_came_from(ten, tmp_path):
     embed_clips(ten, FakeNet(), tmp_path / "e.parquet", channel="mix")
     metadata = dict(EmbeddingTable.read(tmp_path / "e.parquet").metadata)
-    assert len(metadata.pop("recordings")) == 64
+    assert all(len(metadata.pop(name)) == 64 for name in ("recordings", "contents"))
     assert metadata == {
         "backbone": "fake",
         "weights_sha256": "0" * 64,
