@@ -41,21 +41,16 @@ def test_findings_are_objects_of_a_verdict(plant):
     assert healthy["findings"] == []
 
 
-def test_the_table_says_them_in_words(plant, monkeypatch):
+def test_the_table_says_them_in_words_by_healthy_recordings_of_any_place(
+    plant, tmp_path, monkeypatch
+):
     monkeypatch.chdir(plant)
-    text = said("score", "fan.daco", "whine.wav", "--explain")
-    assert "swells and fades at about 6 per second" in text
-
-
-def test_healthy_recordings_of_another_place(plant, tmp_path, monkeypatch):
-    monkeypatch.chdir(plant)
-    moved = tmp_path / "moved"
+    command, moved = ("score", "fan.daco", "whine.wav", "--explain"), tmp_path / "moved"
+    assert "swells and fades at about 6 per second" in said(*command)
     (plant / "healthy").rename(moved)
     try:
-        model, clip = "fan.daco", "whine.wav"
-        error = refused("score", model, clip, "--explain")
-        assert "0 of 24 healthy recordings can be read" in str(error)
-        assert "swells" in said("score", model, clip, "--explain", "--healthy", moved)
+        assert "0 of 24 healthy recordings can be read" in str(refused(*command))
+        assert "swells" in said(*command, "--healthy", moved)
     finally:
         moved.rename(plant / "healthy")
-    assert "no table" in str(refused("score", model, clip, "--explain", "--csv"))
+    assert "no table" in str(refused(*command, "--csv"))

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import GenerationMode
 from service_process import ServiceProcess, faulty, normal
 
-EXAMPLES = int(os.environ.get("DACO_API_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("DACO_API_EXAMPLES", "4"))
 """Requests that are made up for each route; more of them explore further."""
 
 SETTINGS = settings(

@@ -129,19 +129,16 @@ def _set_format(rng: Random, chunks: Chunks, order: str) -> None:
         chunks[at] = name, bytes(changed), size
 
 
-def _disorder(rng: Random, chunks: Chunks, order: str) -> None:
-    rng.shuffle(chunks)
-
-
-def _repeat(rng: Random, chunks: Chunks, order: str) -> None:
-    chunk = min(chunks, key=lambda each: len(each[1])) if (many := rng.random() < 0.1) else None
-    at = rng.randrange(len(chunks) + 1)
-    chunks[at:at] = [chunk] * 1200 if chunk and many else [rng.choice(chunks)]
-
-
-def _drop(rng: Random, chunks: Chunks, order: str) -> None:
-    if len(chunks) > 1:
-        del chunks[rng.randrange(len(chunks))]
+def _rearrange(rng: Random, chunks: Chunks, order: str) -> None:
+    """Chunks in another order, one of them again (or often, if it is small), or one missing."""
+    action, at = rng.randrange(3), rng.randrange(len(chunks))
+    if action == 0:
+        rng.shuffle(chunks)
+    elif action == 1:
+        smallest = min(chunks, key=lambda each: len(each[1]))
+        chunks[at:at] = [smallest] * 1200 if rng.random() < 0.1 else [rng.choice(chunks)]
+    elif len(chunks) > 1:
+        del chunks[at]
 
 
 def _add(rng: Random, chunks: Chunks, order: str) -> None:
@@ -164,9 +161,9 @@ _CHUNK_MUTATIONS = (
     _lie_about_size,
     _set_format,
     _set_format,
-    _disorder,
-    _repeat,
-    _drop,
+    _rearrange,
+    _rearrange,
+    _rearrange,
     _add,
     _spoil_samples,
 )

@@ -91,12 +91,6 @@ def duplicate(rng: Random, data: bytes) -> bytes:
     return data[:stop] + data[start:stop] * rng.choice((1, 1, 2, 16)) + data[stop:]
 
 
-def swap(rng: Random, data: bytes) -> bytes:
-    """Two pieces in each other's place."""
-    a, b, c, d = sorted(_place(rng, data) for _ in range(4))
-    return data[:a] + data[c:d] + data[b:c] + data[a:b] + data[d:]
-
-
 def insert_garbage(rng: Random, data: bytes) -> bytes:
     """Bytes that nobody meant."""
     at = _place(rng, data)
@@ -117,11 +111,6 @@ def overwrite_number(rng: Random, data: bytes) -> bytes:
     return data[:at] + number.to_bytes(width, rng.choice(("little", "big"))) + data[at + width :]
 
 
-def append(rng: Random, data: bytes) -> bytes:
-    """More at the end than belongs there; sometimes the whole file again."""
-    return data + (data if rng.random() < 0.3 else rng.randbytes(rng.choice((1, 8, 1000))))
-
-
 def splice(rng: Random, data: bytes) -> bytes:
     """The beginning of this file and the end of one of another kind."""
     other = rng.choice(seeds(rng.choice(("wav", "flac", "manifest", "ogg", "parquet"))))
@@ -133,11 +122,9 @@ BYTE_MUTATIONS: tuple[Mutation, ...] = (
     truncate,
     cut_out,
     duplicate,
-    swap,
     insert_garbage,
     overwrite_run,
     overwrite_number,
-    append,
     splice,
 )
 
