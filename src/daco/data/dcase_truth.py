@@ -132,21 +132,17 @@ def inject_truth(
     Oddities are appended. A `DataError` says where names or years differ.
     """
     truth = given if isinstance(given, Truth) else read_truth(given)
-    waiting: dict[tuple[int | None, _Group], list[int]] = defaultdict(list)
-    for index, clip in enumerate(clips):
-        if clip.split == "test" and clip.label is None:
-            name = parse_name(clip.path)
-            # All clips of 2020 are of one domain, which names of files do not say.
-            domain = name.domain if name and name.label is None else None
-            waiting[clip.year, _Group(clip.machine, clip.section, domain)].append(index)
-    if not waiting:
-        oddities.append(f"The truth in {truth.place} was not needed: every test clip has a label.")
-    waiting = _of_one_year(waiting, truth, oddities)
+    groups: dict[_Group, list[int]] = defaultdict(list)
+    for index in _unlabelled(clips, truth, oddities):
+        clip, name = clips[index], parse_name(clips[index].path)
+        # All clips of 2020 are of one domain, which names of files do not say.
+        domain = name.domain if name and name.label is None else None
+        groups[_Group(clip.machine, clip.section, domain)].append(index)
     result, problems = list(clips), list[str]()
-    for (_, group), indices in waiting.items():
+    for group, indices in groups.items():
         stems = [stem_of(clips[index].path) for index in indices]
-        known = [kind for kind in _KINDS if (kind, group) in truth.files]
-        if not known and not any(map(parse_name, stems)):
+        has_file = any((kind, group) in truth.files for kind in _KINDS)
+        if not has_file and not any(map(parse_name, stems)):
             continue  # strays among labelled clips, no evaluation set
         found = list(_differences(truth, group, stems))
         problems += found
@@ -182,11 +178,13 @@ def _differences(truth: Truth, group: _Group, stems: Sequence[str]) -> Iterator[
                 yield f"{where} {what} {len(names)} ({name_list(sorted(names), 3)})"
 
 
-def _of_one_year(
-    waiting: dict[tuple[int | None, _Group], list[int]], truth: Truth, oddities: list[str]
-) -> dict[tuple[int | None, _Group], list[int]]:
-    """The groups of the truth's year: names of clips, even of machines, are the same every year."""
-    years = sorted({year for year, _ in waiting if year is not None})
+def _unlabelled(clips: Sequence[Clip], truth: Truth, oddities: list[str]) -> list[int]:
+    """The test clips without a label that are of the truth's year: names return every year."""
+    found = [i for i, clip in enumerate(clips) if clip.split == "test" and clip.label is None]
+    if not found:
+        oddities.append(f"The truth in {truth.place} was not needed: every test clip has a label.")
+    machines = dict.fromkeys((clips[index].year, clips[index].machine) for index in found)
+    years = sorted({year for year, _ in machines if year is not None})
     named = name_list(map(str, years))
     if truth.year is None and len(years) > 1:
         raise DataError(
@@ -198,24 +196,20 @@ def _of_one_year(
             f"The truth in {truth.place} is of {truth.year}, the test clips without a label are "
             f"of {named}. Give the evaluator of that year."
         )
-    kept = {
-        (year, group): indices
-        for (year, group), indices in waiting.items()
-        if truth.year is None or year in (None, truth.year)
-    }
-    for year, group in waiting.keys() - kept.keys():
-        oddities.append(
-            f"{machine_title(year, group.machine)}: no truth, it is of {truth.year} only."
-        )
-    for year, machine in dict.fromkeys((year, group.machine) for year, group in kept):
+    for year, machine in machines:
         # Names of 2020 and 2021 have other forms.
         among = [str(y) for y, sets in MACHINES.items() if y >= 2022 and machine in sets["eval"]]
-        if (year is None or truth.year is None) and len(among) > 1:
+        if None not in (year, truth.year):
+            if year != truth.year:
+                oddities.append(
+                    f"{machine_title(year, machine)}: no truth, it is of {truth.year} only."
+                )
+        elif len(among) > 1:
             oddities.append(
                 f"{machine} is a machine of {' and '.join(among)}, and nothing here shows that "
                 "the recordings and the truth are of the same year."
             )
-    return kept
+    return [i for i in found if None in (clips[i].year, truth.year) or clips[i].year == truth.year]
 
 
 def truth_clips(truth: Truth, year: int | None = None) -> list[Clip]:

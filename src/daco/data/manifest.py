@@ -50,14 +50,13 @@ def read_manifest(
         f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
         for name in filter(None, frame.attrs["ignored"])
     ]
-    root = _root_of(path, frame["path"][0])
     given = {name: frame[name].tolist() for name in frame}
+    root, given["path"] = _located(given["path"], path)
     for name, value in (("machine", name_of(root)), ("section", "00"), ("split", "train")):
         if name in given:
             given[name] = [value if cell is None else cell for cell in given[name]]
     if year is not None:
         given["year"] = [cell or year for cell in given.get("year", [None] * len(frame))]
-    root, given["path"] = _paths_below(root, given["path"], path)
     try:
         columns = clip_columns(given, len(frame), root=root, first=1)
     except InputError as error:
@@ -235,48 +234,48 @@ def _paths_from(folder: Location, table: ClipTable) -> list[str]:
     return list(map(str, places))
 
 
-def _root_of(path: Location, first: str) -> Location:
-    """Where the clips are; recordings named by URIs are all in the bucket of the first."""
-    location = parse_location(first) if is_url(first) else path
-    return path.parent if isinstance(location, Path) or location is path else bucket_of(location)
+def _located(texts: Sequence[str], manifest: Location) -> tuple[Location, list[str]]:
+    """The root of the clips, and their paths relative to it where possible, with slashes.
 
-
-def _paths_below(
-    root: Location, texts: Sequence[str], manifest: Location
-) -> tuple[Location, list[str]]:
-    """The paths of clips, relative to a root where possible and with slashes, and that root.
-
-    A store does not understand ``..``: where one leads out of the folder, the bucket is the root.
+    The root is the manifest's folder. It is the bucket where recordings are named by URIs, or
+    elsewhere in a store, which does not understand ``..``.
     """
+    root: Location = manifest.parent
+    if is_url(texts[0]) and not isinstance(first := parse_location(texts[0]), Path):
+        root = bucket_of(first)
     paths = []
     for row, text in enumerate(texts, 1):
         try:
-            paths.append(_below(root, text))
+            paths.append(
+                _in_folder(root, text) if isinstance(root, Path) else _in_store(root, text)
+            )
         except InputError as error:
             raise DataError(f"row {row}, column 'path': {error.reason}", path=manifest) from None
-    if isinstance(root, Path) or not any(path.startswith("../") for path in paths):
-        return root, paths
-    bucket = bucket_of(root)
-    folder = posixpath.relpath(f"/{root.path}", f"/{bucket.path}")
-    return bucket, [posixpath.normpath(posixpath.join(folder, path)) for path in paths]
-
-
-def _below(root: Location, text: str) -> str:
-    if not isinstance(root, Path):
+    if not isinstance(root, Path) and any(path.startswith("../") for path in paths):
         bucket = bucket_of(root)
-        whole = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
-        inside = not isinstance(whole, Path) and posixpath.normpath(f"/{whole.path}")
-        if not inside or not inside.startswith(f"/{bucket.path}"):
-            raise InputError(f"{text!r} is not in {bucket}. Write one manifest for each bucket.")
-        return posixpath.relpath(inside, f"/{root.path}")
+        return bucket, [
+            posixpath.relpath(f"/{(root / path).path}", f"/{bucket.path}") for path in paths
+        ]
+    return root, paths
+
+
+def _in_store(root: Any, text: str) -> str:
+    bucket = bucket_of(root)
+    whole = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
+    inside = not isinstance(whole, Path) and posixpath.normpath(f"/{whole.path}")
+    if not inside or not inside.startswith(f"/{bucket.path}"):
+        raise InputError(f"{text!r} is not in {bucket}. Write one manifest for each bucket.")
+    return posixpath.relpath(inside, f"/{root.path}")
+
+
+def _in_folder(root: Path, text: str) -> str:
     if is_url(text):
         shown = str(parse_location(text))  # without what is secret
         raise InputError(f"{shown!r} is remote, but other paths are local. Write two manifests.")
     if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
         text = text.replace("\\", "/")
     local = os.path.normpath(os.path.join(root, text))
-    within = local.startswith(os.path.join(root, ""))
-    if os.path.isabs(text) and not within:
+    if os.path.isabs(text) and not local.startswith(os.path.join(root, "")):
         return local.replace(os.sep, "/")
     return _relative_to(local, os.fspath(root))
 

@@ -83,7 +83,7 @@ TREES = {
     "20260501 20260502T1200": "site/all train None, site/all train None",
     "01.05.2026 1.6.2026": "site/all train None, site/all train None",
     "2026-W12 2026_KW13": "site/all train None, site/all train None",
-    "KW12 week_3 Day4": "site/all train None, site/all train None, site/all train None",
+    "KW12 week_3 Week4": "site/all train None, site/all train None, site/all train None",
     "2026/05/01 2026/06/02": "site/all train None, site/all train None",
     "old/2026/05 new/2026/06": "site/old train None, site/new train None",
     "2026-05-01/old 2026-05-02/new": "site/old train None, site/new train None",
