@@ -169,7 +169,7 @@ def interruptible(advice: str | Callable[[], str] = "") -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 0) -> None:
+def show_skipped(console: Output, skipped: Skipped, code: int = 0) -> None:
     """Print which recordings could not be used, and why; with a `code`, exit where there are."""
     if not skipped:
         return
@@ -177,6 +177,6 @@ def show_skipped(console: Output, skipped: Skipped, rest: str = "", code: int = 
     for path, reason in skipped[:_SHOWN]:
         console.write(f"  {path}: {reason}", wrap=False)
     if len(skipped) > _SHOWN:
-        console.write(f"  ... and {len(skipped) - _SHOWN} more{rest}.")
+        console.write(f"  ... and {len(skipped) - _SHOWN} more.")
     if code:
         raise typer.Exit(code)

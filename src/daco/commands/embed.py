@@ -10,7 +10,7 @@ import typer
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars, show_skipped
-from daco.commands.options import OnError, flag, option, require_folder
+from daco.commands.options import flag, option, require_folder
 from daco.errors import InputError
 from daco.text import quantity
 
@@ -26,7 +26,7 @@ def embed(
     channel: shared.Channel = "0",
     batch_size: Annotated[int, option("Embed this many clips at once.", min=1)] = 32,
     workers: Annotated[int | None, option("Read files in this many threads.", min=1)] = None,
-    on_error: shared.OnErrorOption = OnError.skip,
+    on_error: shared.OnError = "skip",
     truth: shared.Truth = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
@@ -60,7 +60,7 @@ def embed(
     net = load_network(errors, "+".join(backbone), engine, weights, device, precision)
     readouts = check_readouts(net, readout)
     place = net.device if engine == "local" else worker_device(net, device)
-    skip = on_error is OnError.skip
+    skip = on_error == "skip"
     if not force:
         origin = origin_of(net, readouts, policy, place)
         with errors.status(f"comparing {out.name} with the recordings..."):
@@ -89,7 +89,7 @@ def embed(
             channel=policy,
             batch_size=batch_size,
             workers=workers,
-            on_error=on_error.value,
+            on_error=on_error,
             progress=partial(report, "embedding"),
             engine=engine,
             weights=weights,
@@ -99,8 +99,7 @@ def embed(
     reused = f" ({result.reused} of an interrupted run)" if result.reused else ""
     counted = f"{quantity(result.clips, 'clip')}{reused} in {result.seconds:.1f} s{rate}"
     console.write(f"{result.out}: {counted}.", wrap=False)
-    rest = "; the table's metadata daco.skipped lists all"
-    show_skipped(console, result.skipped, rest, code=shared.SKIPPED_EXIT)
+    show_skipped(console, result.skipped, code=shared.SKIPPED_EXIT)
 
 
 def load_network(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -31,13 +30,6 @@ SKIPPED_EXIT = 4
 
 ALARM_EXIT = 3
 """Exit code of ``--exit-code`` when a recording is anomalous."""
-
-
-class OnError(StrEnum):
-    """What to do at a recording that cannot be used."""
-
-    fail = "fail"
-    skip = "skip"
 
 
 def as_location(value: str) -> Location:
@@ -144,7 +136,9 @@ Channel = Annotated[
         "Use near (0), far (1), mix, or near minus far: lsq, specsub, residual-c0.5, residual-proj."
     ),
 ]
-OnErrorOption = Annotated[OnError, option("Stop at a recording that cannot be used, or skip it.")]
+OnError = Annotated[
+    Literal["fail", "skip"], option("Stop at a recording that cannot be used, or skip it.")
+]
 
 # Machines and workers
 Engine = Annotated[

@@ -96,30 +96,23 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
         )
     if protocol in _BUCKETS and not host:
         raise InputError(f"{given}: name a bucket, such as {protocol}://plant/clips.")
-    _require_protocol(protocol)
-    from upath import UPath
-
-    options: Any = {"use_listings_cache": False} if protocol in _BUCKETS else {}
-    names = posixpath.normpath(f"/{path}").strip("/")
-    return UPath(f"{protocol}://{host}/{names}", **options)
-
-
-def _require_protocol(protocol: str) -> None:
     try:
         import fsspec
-        import upath  # noqa: F401
-    except ImportError:
-        raise MissingExtraError(
-            f'{protocol}:// needs the extra remote: pip install "daco-asd[remote]".'
-        ) from None
-    try:
+        from upath import UPath
+
         fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{protocol}:// needs another package ({error}). That of s3:// comes with "
+            'pip install "daco-asd[remote]".'
+        ) from None
     except ValueError:
         raise InputError(
             f"{protocol}:// is not a known file system. Packages for fsspec add others."
         ) from None
-    except ImportError as error:
-        raise MissingExtraError(f"{protocol}:// needs another package: {error}.") from None
+    options: Any = {"use_listings_cache": False} if protocol in _BUCKETS else {}
+    names = posixpath.normpath(f"/{path}").strip("/")
+    return UPath(f"{protocol}://{host}/{names}", **options)
 
 
 def is_url(text: str) -> bool:
