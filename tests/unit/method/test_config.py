@@ -68,6 +68,7 @@ def test_grids_have_the_published_sizes_families_and_order():
     assert daco.paper_grid(45) == grid[:45]
     assert len({config.family for config in grid}) == 10
     assert len({config.family for config in grid[:45]}) == 7
+    assert [(each.k, each.family) for each in grid[:45:15]] == [(k, "raw") for k in (1, 2, 4)]
     assert [config.name for config in grid[-2:]] == ["conf-soft-m0-ldnK1", "conf-soft-m30-ldnK1"]
     assert parse_grid(config.name for config in grid) == grid
     assert set(blind_pool()) < {config for config in grid if config.k == 1}

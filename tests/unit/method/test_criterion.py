@@ -14,7 +14,8 @@ from scipy.stats import ks_2samp
 
 import daco
 from daco.errors import InputError, NotEnoughClipsError
-from daco.method.criterion import held_out_halves, ks_counts, resampled_ks
+from daco.method.criterion import _resample_plan, held_out_halves, ks_counts, resampled_ks
+from daco.method.paper import ks_distance
 
 GRID = ["raw-k1", "conf-soft-m0-k1", "ldn-ratio-K1", "blend"]
 scores = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
@@ -97,6 +98,22 @@ def test_resamples_are_deterministic_and_leave_the_splits_alone():
     again = bank((60, 20)).exact_balance(GRID, 50, seed=1, n_resamples=30)
     assert_array_equal(again.resampled, balance.resampled)
     assert_array_equal(bank((60, 20)).exact_balance(GRID, 50, seed=1).splits, balance.splits)
+
+
+def test_a_resample_is_the_mean_over_its_splits_of_repeated_held_out_clips():
+    X, codes = np.random.default_rng(2).normal(size=(19, 3)), np.repeat([0, 1], [12, 7])
+    copies, splits = _resample_plan([12, 7], n_splits=6, n_resamples=8, seed=0)
+    expected = []
+    for times, drawn in zip(copies, splits, strict=True):
+        distances = []
+        for held in held_out_halves([12, 7], 6, 0)[drawn]:
+            scores = daco.NormalBank(X[~held], codes[~held]).score(X[held], "raw-k1")[:, 0]
+            rows = np.repeat(np.arange(9), times[held])  # 6 and 3 clips are held out
+            if len(set(rows < 6)) == 2:
+                distances.append(ks_distance(scores[rows[rows < 6]], scores[rows[rows >= 6]]))
+        expected.append(np.mean(distances))
+    found = daco.NormalBank(X, codes).exact_balance("raw-k1", 6, seed=0, n_resamples=8)
+    assert found.resampled[0] == pytest.approx(expected, abs=1e-12)
 
 
 def test_resamples_do_not_depend_on_how_many_splits_are_scored_at_once(monkeypatch):

@@ -117,11 +117,18 @@ def test_folds_share_every_domain_and_keep_sessions(witness):
     assert len(np.unique(held[:, 40:], axis=1).T) == FOLDS  # unknown ones are not one session
 
 
-def test_the_seed_draws_the_folds_and_seeds_the_detectors():
+@pytest.mark.parametrize(
+    "forest",
+    [
+        IsolationForest(n_estimators=9),
+        make_pipeline("passthrough", IsolationForest(n_estimators=9)),
+    ],
+)
+def test_the_seed_draws_the_folds_and_seeds_the_detectors(forest):
     def scores(seed):
         order, starts = np.arange(len(X)), np.array([0, SOURCE, len(X)])
-        scorers = {"forest": IsolationForest(n_estimators=9)}
-        made = ExternalScorers(scorers, None, X, NormalBank(X).views, starts, order, seed=seed)
+        views = NormalBank(X).views
+        made = ExternalScorers({"forest": forest}, None, X, views, starts, order, seed=seed)
         return made.within("forest")[0], made.against("forest", CLIPS, None)
 
     for first, again, other in zip(scores(0), scores(0), scores(1), strict=True):
