@@ -70,7 +70,7 @@ def machine(service):
 
 @pytest.fixture(scope="session")
 def locked(tmp_path_factory):
-    """One machine on every address of this computer, with a token for each role."""
-    table = {"address": "0.0.0.0:0", "tokens": TOKENS}
-    with ServiceProcess(tmp_path_factory.mktemp("locked"), service=table) as running:
+    """Two machines on every address of this computer, with a token for each role."""
+    table, machines = {"address": "0.0.0.0:0", "tokens": TOKENS}, {"press": {}, "fan": {}}
+    with ServiceProcess(tmp_path_factory.mktemp("locked"), machines, table) as running:
         yield running

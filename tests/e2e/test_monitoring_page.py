@@ -606,7 +606,7 @@ def test_statuses_are_told_by_words_and_shapes(browser, service, furnished):
 
 
 def test_a_token_says_who_somebody_is_and_what_they_may_do(browser, locked):
-    with opened(browser, locked, expected=("status of 401",)) as page:
+    with opened(browser, locked, "machines/press", expected=("status of 4",)) as page:
         page.get_by_label("Your token").fill("a guess")
         page.keyboard.press("Enter")
         expect(page.locator(".problem")).to_have_text("That is not a token of this service.")

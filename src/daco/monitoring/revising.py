@@ -70,8 +70,7 @@ def revised(
         done = f"The alarm limit comes from {quantity(clips.names, 'recording')} now."
     require_detection(after)
     if anomalous:
-        was = "was" if anomalous == 1 else "were"
-        done += f" {anomalous} of them {was} anomalous before: a fault among them hides its like."
+        done += f" {anomalous} of them sounded different before: a fault among them hides its like."
     if left_out:
         done += f" Left out: {name_list(left_out)}."
     return after, done
