@@ -28,7 +28,7 @@ from daco.data.clips import Clip, ClipTable
 from daco.data.parquet import vector_array
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
-from daco.embedding.output import changes_since
+from daco.embedding.output import clips_left_out
 from daco.embedding.parts import write_part
 from daco.embedding.provenance import origin_of
 from daco.files.hashing import sha256_of_file
@@ -94,7 +94,7 @@ def bench_sound(count: int, repeats: int) -> None:
                 )
                 show(f"{kind}: embed_clips, {workers} worker(s)", times, count)
             times = best(
-                lambda t=table, o=out: changes_since(t, o, origin_of(net, ["mod"], 0), skip=False),
+                lambda t=table, o=out: clips_left_out(t, o, origin_of(net, ["mod"], 0), skip=False),
                 repeats,
             )
             show(f"{kind}: finished table", times, count)

@@ -71,10 +71,10 @@ def test_new_normals_and_tables_go_the_same_way(press, tmp_path):
     run("update", model, new, "--domain", "day", "--keep-suspicious")
     assert len(MachineModel.load(model)) == 27
     tables = {}
-    for policy in ("residual-c.5", "near"):
+    for policy in ("residual-c0.5", "near"):
         tables[policy] = tmp_path / f"{policy}.parquet"
         run("embed", new, "--out", tables[policy], "--channel", policy)
-    lines = run("score", model, tables["residual-c.5"], "--json").stdout.splitlines()
+    lines = run("score", model, tables["residual-c0.5"], "--json").stdout.splitlines()
     assert max(json.loads(line)["nearest_distance"] for line in lines) < 1e-5
     message = str(refused("score", model, tables["near"]))
     assert "made with channel 0, those of the model with 'residual-c0.5'" in message

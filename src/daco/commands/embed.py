@@ -11,7 +11,6 @@ import typer
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars, show_skipped
 from daco.commands.options import flag, option, require_folder
-from daco.errors import InputError
 from daco.text import quantity
 
 
@@ -47,7 +46,7 @@ def embed(
     from daco.compute import require_engine
     from daco.data.sources import read_clips
     from daco.embedding.embed import embed_clips, worker_device
-    from daco.embedding.output import changes_since, parquet_file
+    from daco.embedding.output import clips_left_out, parquet_file
     from daco.embedding.provenance import check_readouts, origin_of
 
     console, errors = Output(), Output(stderr=True)
@@ -64,14 +63,8 @@ def embed(
     if not force:
         origin = origin_of(net, readouts, policy, place)
         with errors.status(f"comparing {out.name} with the recordings..."):
-            changes = changes_since(table, out, origin, skip=skip, verify=verify)
-        if changes is not None:
-            different, left_out = changes
-            if different:
-                raise InputError(
-                    f"{out} was made from something else: {'; '.join(different)}. Choose another "
-                    "--out, or replace the table with --force."
-                )
+            left_out = clips_left_out(table, out, origin, skip=skip, verify=verify)
+        if left_out is not None:
             less = f", {left_out} of them left out" if left_out else ""
             console.write(
                 f"{out} is finished: {quantity(table.clips, 'clip')}{less}, the same recordings "

@@ -133,8 +133,10 @@ def fit(
         "workers": workers,
         "engine": engine,
     }
-    models, replaced, failures = _fit_all(errors, machines, targets, options)
-    fitted = [model for _, model in sorted(models.items())]
+    results, replaced = _fit_all(errors, machines, targets, options)
+    written = {path: each for path, each in results.items() if not isinstance(each, DacoError)}
+    failures = [each for each in results.values() if isinstance(each, DacoError)]
+    fitted = list(written.values())
     if len(fitted) < MANY:
         for model in fitted:
             console.write(model.machine, style="bold")
@@ -143,7 +145,7 @@ def fit(
             show_model(console, model, verbose=verbose)
     else:
         _show_many(console, fitted)
-    show_files(console, [targets[index] for index in sorted(models)], replaced)
+    show_files(console, list(written), replaced)
     if len(fitted) == 1:
         _show_sensitivity(console, errors, fitted[0])
     errors.notes(_advice(fitted, backbone))
@@ -181,47 +183,45 @@ def _require_defaults(context: typer.Context, table: Location) -> None:
 
 def _fit_all(
     errors: Output, machines: Sequence[Normals], targets: Sequence[Path], options: dict[str, Any]
-) -> tuple[dict[int, MachineModel], list[Path], dict[int, DacoError]]:
+) -> tuple[dict[Path, MachineModel | DacoError], list[Path]]:
     """Fit each machine and write its model at once.
 
-    Returns the models, the files that keep replaced ones, and the errors of other machines.
+    Returns the models, or why there is none, by their files, and files that keep replaced models.
     """
     from daco.compute import jobs_for
     from daco.detector.fit import fit_machines
     from daco.files.atomic import replace_file, write_error
 
-    models: dict[int, MachineModel] = {}
+    results: dict[Path, MachineModel | DacoError] = {}
     replaced: list[Path] = []
-    failures: dict[int, DacoError] = {}
+    written = 0
     options["workers"] = jobs_for(len(machines), options["workers"], options["engine"])
     with (
-        interruptible(lambda: f"{len(models)} of {len(machines)} models were written."),
+        interruptible(lambda: f"{written} of {len(machines)} models were written."),
         progress_bars(errors) as report,
     ):
-        for index, model in fit_machines(machines, **options):
-            if isinstance(model, DacoError):
-                failures[index] = model
-            else:
-                folder = targets[index].parent
+        for index, result in fit_machines(machines, **options):
+            path = targets[index]
+            if not isinstance(result, DacoError):
                 try:
-                    folder.mkdir(exist_ok=True)
+                    path.parent.mkdir(exist_ok=True)
                 except OSError as error:
-                    raise write_error(folder, error) from None
-                previous = replace_file(targets[index], model.to_bytes())
+                    raise write_error(path.parent, error) from None
+                previous = replace_file(path, result.to_bytes())
                 replaced += [previous] if previous else []
-                models[index] = model
-            report("fitting", len(models) + len(failures), len(machines))
-    return models, replaced, failures
+                written += 1
+            results[path] = result
+            report("fitting", len(results), len(machines))
+    return {path: results[path] for path in targets}, replaced
 
 
-def _failure(failures: dict[int, DacoError], total: int) -> DacoError:
+def _failure(failures: Sequence[DacoError], total: int) -> DacoError:
     """The error of the only machine, or one that names all machines that could not be fitted."""
-    listed = [failures[index] for index in sorted(failures)]
     if total == 1:
-        return listed[0]
+        return failures[0]
     head = f"{len(failures)} of {total} machines could not be fitted."
     tail = "The models of the others were written." if len(failures) < total else ""
-    return type(listed[0])("\n".join([head, *map(str, listed), tail]).rstrip())
+    return type(failures[0])("\n".join([head, *map(str, failures), tail]).rstrip())
 
 
 def _show_many(console: Output, models: Sequence[MachineModel]) -> None:

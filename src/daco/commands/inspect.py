@@ -59,9 +59,8 @@ def _describe(model: MachineModel) -> dict[str, Any]:
     from daco.detector.modelfile import SCHEMA
 
     references, rates = model.reference.sizes, model.expected_rates()
-    return {
-        "machine": model.machine,
-        "sha256": model.sha256,
+    plain = ("machine", "sha256", "config", "reason", "false_alarm_rate", "reach")
+    return {name: getattr(model, name) for name in plain} | {
         "schema": SCHEMA,
         "frontend": None if model.frontend is None else asdict(model.frontend),
         "dimensions": model.embeddings.shape[1],
@@ -78,12 +77,8 @@ def _describe(model: MachineModel) -> dict[str, Any]:
             }
             for name, size in model.domain_sizes.items()
         },
-        "config": model.config,
         "left_out_of_blend": left_out_of_blend(model),
-        "reason": model.reason,
-        "false_alarm_rate": model.false_alarm_rate,
         "basis": model.basis_sentence,
-        "reach": model.reach,
         "ranges": None if model.ranges is None else dict(model.ranges),
         "warnings": list(model.warnings()),
         "provenance": dict(model.provenance),

@@ -22,7 +22,7 @@ from daco.embedding.batches import (
     require_embedded,
 )
 from daco.embedding.parts import Fingerprint, fingerprints
-from daco.errors import DataError
+from daco.errors import DataError, InputError
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, is_file, is_folder, open_location, parse_location
 from daco.text import quantity
@@ -55,36 +55,32 @@ def parquet_file(out: Location | str) -> Location:
     return out
 
 
-def changes_since(
+def clips_left_out(
     table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool, verify: bool = False
-) -> tuple[list[str], int] | None:
-    """What differs between a finished table and what embedding would write, in words.
+) -> int | None:
+    """How many clips a finished table left out; None if there is no table.
 
     `origin` is that of the vectors that would be made, and `skip` says whether clips may be left
     out. With `verify` recordings are read and their contents count; else their sizes and times.
-
-    Returns
-    -------
-    changes : list of str
-        Empty if nothing differs.
-    left_out : int
-        Number of clips that the table left out. None instead of both if there is no table.
+    An `InputError` names what differs.
     """
     if not is_file(out):
         return None
+    stored: dict[str, str] = {}
+    left_out: set[str] = set()
     try:
         with open_location(out) as source, pq.ParquetFile(source) as file:
             stored = own_metadata(file.schema_arrow)
         left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
+        changes = [
+            "the networks of its views"
+            if name == "views"
+            else f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
+            for name in dict.fromkeys((*origin, "views"))
+            if stored.get(name) != origin.get(name)
+        ]
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
-        return ["a file that cannot be read"], 0
-    changes = [
-        "the networks of its views"
-        if name == "views"
-        else f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
-        for name in dict.fromkeys((*origin, "views"))
-        if stored.get(name) != origin.get(name)
-    ]
+        changes = ["a file that cannot be read"]
     if left_out and not skip:
         changes.append(f"{quantity(left_out, 'clip')} left out, and --on-error is fail")
     if not changes and verify:
@@ -97,7 +93,12 @@ def changes_since(
             "other recordings (their names, domains, labels, sizes or times; --verify compares "
             "contents)"
         )
-    return changes, len(left_out)
+    if changes:
+        raise InputError(
+            f"{out} was made from something else: {'; '.join(changes)}. Choose another --out, or "
+            "replace the table with --force."
+        )
+    return len(left_out)
 
 
 def recordings_hash(table: ClipTable, known: Sequence[Fingerprint | str]) -> str:

@@ -21,7 +21,7 @@ from daco.data.sessions import find_sessions, recording_time
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.embedding.normals import normals_of_table
-from daco.embedding.output import changes_since
+from daco.embedding.output import clips_left_out
 from daco.embedding.provenance import origin_of
 from daco.errors import DataError, InputError
 
@@ -218,10 +218,10 @@ def test_another_session_changes_a_finished_table(tmp_path):
     clips, net = make_clips(tmp_path / "clips", 3), FakeNet()
     embed_clips(clips, net, tmp_path / "e.parquet")
     origin = origin_of(net, ("level",), 0, None)
-    assert changes_since(clips, tmp_path / "e.parquet", origin, skip=False) == ([], 0)
+    assert clips_left_out(clips, tmp_path / "e.parquet", origin, skip=False) == 0
     named = replace(clips, clips=tuple(replace(clip, session="mo") for clip in clips))
-    changes, _ = changes_since(named, tmp_path / "e.parquet", origin, skip=False)
-    assert len(changes) == 1
+    with pytest.raises(InputError, match="other recordings"):
+        clips_left_out(named, tmp_path / "e.parquet", origin, skip=False)
 
 
 @pytest.mark.shared("real", "embeddings")

@@ -17,9 +17,9 @@ from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import parts
 from daco.embedding.embed import embed_clips
-from daco.embedding.output import changes_since
+from daco.embedding.output import clips_left_out
 from daco.embedding.provenance import origin_of
-from daco.errors import AudioError, DataError
+from daco.errors import AudioError, DataError, InputError
 from daco.files.remote import parse_location
 
 
@@ -139,13 +139,12 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
     origin = origin_of(net, ["level"], 0)
     with monkeypatch.context() as patch:
         patch.setattr("daco.files.hashing.hashlib.file_digest", None)
-        assert changes_since(clips, out, origin, skip=False) == ([], 0)
-    assert changes_since(clips, out, origin, skip=False, verify=True) == ([], 0)
+        assert clips_left_out(clips, out, origin, skip=False) == 0
+    assert clips_left_out(clips, out, origin, skip=False, verify=True) == 0
     place.put("clips/0005.wav", b"RIFF")
-    (change,), _ = changes_since(clips, out, origin, skip=False)
-    assert "sizes or times" in change
-    (change,), _ = changes_since(clips, out, origin, skip=False, verify=True)
-    assert "contents" in change
+    for verify, compared in ((False, "sizes or times"), (True, "contents")):
+        with pytest.raises(InputError, match=compared):
+            clips_left_out(clips, out, origin, skip=False, verify=verify)
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
