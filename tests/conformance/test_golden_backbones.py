@@ -145,6 +145,12 @@ class Golden:
         return self.module.features(waveforms)[0].numpy()
 
 
+@pytest.fixture(scope="module", params=MODULES)
+def golden(request):
+    """One network at a time: drawing and building it takes seconds."""
+    return Golden(request.param)
+
+
 def error(ours: np.ndarray, theirs: np.ndarray) -> float:
     assert ours.shape == theirs.shape
     return float(np.abs(ours - theirs).max())

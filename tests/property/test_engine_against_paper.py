@@ -28,7 +28,7 @@ from daco.method.distances import NOISE_ULPS, cosine_distances, unit_rows
 PAPER = daco.paper_grid()
 ORACLE = parse_grid(["conf-oracle-m0-k1", "conf-oracle-m30-k2", "ratio-oracle-ldnK1"])
 MEANS = parse_grid(["ldn-mean-K1", "ldn-mean-K4"])
-SLOPES = parse_grid(["varmin-K1", "varmin-K4", "conf-soft-m10-varmin-K4", "zscore-hard-varmin-K4"])
+SLOPES = parse_grid(["varmin-K1", "varmin-K4", "conf-soft-m1-varmin-K4", "zscore-hard-varmin-K4"])
 SLOPES += parse_grid(["conf-soft-m0-ldn-mean-K4", "conf-hard-m30-ldn-diff-K1"])
 BLENDS = parse_grid(["blend", "conf-soft-m0-blend", "conf-hard-m30-blend", "zscore-soft-blend"])
 AS_IF_NEW = parse_grid(["raw-k4", "ldn-ratio-K1", "conf-soft-m0-k1", "conf-soft-m10-ldnK1"])

@@ -36,6 +36,7 @@ def test_shapes_and_repr(rng):
     assert bank.score(X, GRID).shape == (7, 54)
     assert bank.leave_one_out(["raw-k1", "blend"]).shape == (40, 2)
     assert bank.domain_weights(X).shape == (7, 2)
+    assert make_bank(rng, 20).examine(X, "raw-k1").weights.tolist() == [[1]] * 7
     views = daco.NormalBank({"mod": X, "cep": X[:, :2]})
     assert repr(views) == "NormalBank(7 clips: 7 all; mod 6-d + cep 2-d float32)"
 
@@ -64,6 +65,8 @@ def test_the_nearest_normal_is_found_in_the_order_of_the_clips(rng):
     assert_allclose(examined.distance, 1 - cosine.max(axis=1), atol=1e-12)
     assert_array_equal(examined.scores, bank.score(query, "conf-soft-m0-k1")[:, 0])
     assert_array_equal(examined.take([3, 5]).nearest, examined.nearest[[3, 5]])
+    grouped = daco.NormalBank(np.vstack([X[1::2], X[::2]]), ["a"] * 20 + ["b"] * 20)
+    assert_array_equal(grouped.balance(GRID, 3), bank.balance(GRID, 3))  # of the same halves
 
 
 def test_weights_of_the_decision_tell_domains_apart(rng):

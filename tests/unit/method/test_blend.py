@@ -59,6 +59,8 @@ def test_a_member_whose_normals_are_all_equal_does_not_count():
     supports = [Support(spread, starts), Support(equal, starts)]
     assert view_blend(scores, supports) == normal_scores(spread, scores[0])
     assert view_blend(scores[1:], supports[1:]) == 9  # unless there is no other
+    supports[0] = Support(np.array([[0.0] * 8 + [1]]), starts)  # one that is larger is a scale
+    assert view_blend(scores, supports) == normal_scores(supports[0].pooled, scores[0])
     assert_array_equal(normal_scores(equal, np.array([[0.5, 1.0, 1.5]])), [[0, 0, 9]])
 
 

@@ -81,8 +81,11 @@ def test_splits_are_deterministic_and_nest():
     many = bank((190, 10)).exact_balance(GRID, 200, seed=3).splits
     assert_array_equal(bank((190, 10)).exact_balance(GRID, 10, seed=3).splits, many[:, :10])
     assert (bank((190, 10)).exact_balance(GRID, 200, seed=4).splits != many).any()
-    by_default = bank((30, 9)).balance(GRID, 5)
-    assert_array_equal(by_default, bank((30, 9)).exact_balance(GRID, 5, seed=0).values)
+    by_default, seeded = (
+        bank((30, 9)).exact_balance(GRID, 5, **each) for each in ({}, {"seed": 0})
+    )
+    assert_array_equal(by_default.splits, seeded.splits)
+    assert_array_equal(bank((30, 9)).balance(GRID, 5), seeded.values)
 
 
 def test_a_shift_between_domains_is_seen_and_calibration_removes_it():
