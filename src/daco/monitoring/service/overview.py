@@ -192,19 +192,18 @@ class Overview:
             out_of_service_since=summary.out_of_service_since,
             out_of_service_by=summary.out_of_service_by,
             problems=list(status.problems),
-            expectation=self._expectation(machine, model, clips, correlation),
+            expectation=self._expectation(machine, model, correlation),
             drift=drift,
             adaptation=self._adaptation(machine, model, stored.learned.get(name)),
             **of_model,
         )
 
     def _expectation(
-        self, machine: MachineConfig, model: ModelInUse | None, last_day: int, correlation: float
+        self, machine: MachineConfig, model: ModelInUse | None, correlation: float
     ) -> list[str]:
         """How often the rule will raise a false alarm, and how soon it finds a fault."""
-        every, rule, limits = machine.expect_every, machine.rule, self._plant.limits
-        a_day = limits.recordings_a_day(machine.id) if rule.adds_up else last_day
-        a_day = timedelta(days=1) / every if every else a_day
+        rule, limits = machine.rule, self._plant.limits
+        a_day = limits.recordings_a_day(machine.id)
         if model is None or not a_day or rule.never:
             return []
         info, limit = model.info, limits.of(machine.id)
@@ -213,7 +212,7 @@ class Overview:
             found = expect(limit, info.false_alarm_rate, a_day, clips_between=between)
         else:
             known = {"references": len(info.reference.scores), "correlation": correlation}
-            found = expect((rule.k, rule.n), info.false_alarm_rate, round(a_day), **known)
+            found = expect((rule.k, rule.n), info.false_alarm_rate, a_day, **known)
         return [*found.sentences, *filter(None, [limits.sentence(machine.id)])]
 
     def _adaptation(
