@@ -147,16 +147,16 @@ def show_verdict(console: Output, verdict: Verdict, verbose: bool) -> None:
     shares = verdict.domain_weights
     best = max(shares, key=shares.__getitem__)
     share = f" {shares[best]:.0%}" if verbose else ""
-    condition = "" if len(shares) == 1 else f", {best}{share}"
+    condition = "" if len(shares) == 1 else f"; {best}{share}"
     distance = f" ({verdict.nearest_distance:.3g})" if verbose else ""
-    where = "" if verdict.worst_window is None else f", worst at {verdict.worst_window:.1f} s"
+    where = "" if verdict.worst_window is None else f"; worst at {verdict.worst_window:.1f} s"
     alike = f"healthy ones like this: {one_in(verdict.p_value)}"
     if verdict.extrapolated:  # fewer than any of the recordings shows
         alike = f"healthy ones like this: below {one_in(verdict.supported_rate)}"
     if verbose:
         alike = f"score {verdict.score:.4g}, p {verdict.p_value:.3g}"
-    nearest = f"most like {verdict.nearest}{distance}{condition}{where}"
-    console.detail(f"{alike}; {nearest}", "dim")
+    console.detail(f"{alike}{condition}{where}", "dim")
+    console.write(f"    most like {verdict.nearest}{distance}", style="dim", wrap=False)
     for reason in verdict.reasons:
         text = reason if verbose or not reason.startswith("views:") else _unusual(verdict)
         if text:
