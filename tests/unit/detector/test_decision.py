@@ -119,6 +119,7 @@ class TestPValues:
         weights = np.array([0.47, 0.5, 0.03])
         literal = literal_p_value(9.0, parts_of(reference), weights)
         assert reference.p_values([9.0], [weights]) == pytest.approx([literal])
+        assert reference.threshold(weights, 0.05) > 50
 
     @pytest.mark.parametrize(
         ("given", "halving"),

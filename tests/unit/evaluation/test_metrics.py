@@ -140,6 +140,12 @@ def test_a_metric_may_be_the_least_and_the_largest_of_its_unit(values):
     assert score == pytest.approx(2 / sum(1 / max(value, EPSILON) for value in values))
 
 
+@pytest.mark.parametrize("values", [(1.5, 0.5), (1.0, 60.0)])
+def test_fractions_are_not_averaged_with_percent(values):
+    with pytest.raises(InputError, match="mix units"):
+        official_score([dict(zip(("auc", "pauc"), values, strict=True))])
+
+
 def test_what_is_not_a_number_has_no_harmonic_mean():
     with pytest.raises(InputError, match=r"'values'.*nan at index 1"):
         harmonic_mean([0.5, float("nan")])
@@ -178,6 +184,7 @@ GOOD = {"scores": [0.1, 0.2, 0.3, 0.4], "labels": [0, 0, 1, 1], "domains": ["s",
         ({"domains": ["s", None, "s", "t"]}, r"domains\[1\] is None"),
         ({"domains": [["s"], ["t"], ["s"], ["t"]]}, r"'domains'.*1-D"),
         ({"domains": ["s", "s", "s", "elsewhere"]}, "Domain 'elsewhere' has no normal clip"),
+        ({"domains": ["s", "s", "s", "t"]}, "Domain 't' has no normal clip"),
         ({"scores": [], "labels": [], "domains": []}, "no normal clip"),
     ],
 )
