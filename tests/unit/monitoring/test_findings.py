@@ -34,10 +34,11 @@ def noise():
     return np.random.default_rng(0).normal(0, 0.1, (24, 4 * RATE))
 
 
-def share_named(machine, names):
-    """Of changes as loud as the machine."""
+def share_named(machine, names, level_db, seeds):
     profile, test = machine
-    changes = [draw(name, test[seed], profile, 0, 90 + seed) for name in names for seed in (0, 5)]
+    changes = [
+        draw(name, test[seed], profile, level_db, 90 + seed) for name in names for seed in seeds
+    ]
     named = [
         any(is_named(each, change) for each in findings(change.wave, RATE, profile))
         for change in changes
@@ -46,10 +47,13 @@ def share_named(machine, names):
     return np.mean(named)
 
 
+# Aims are 9 and 7 of 10 over many draws (benchmarks/findings.py); here 24 and 10 a machine. What
+# is removed from a sound at half its loudness is hardly to be heard.
 @pytest.mark.shared("real", "audio")
-def test_real_recordings_with_a_change_as_loud_as_the_machine(machine):
-    # 9 of 10 over many draws (benchmarks/findings.py); here 24 draws a machine.
-    assert share_named(machine, CHANGES) >= 0.83
+def test_changes_of_real_recordings_are_named(machine):
+    assert share_named(machine, CHANGES, 0, (0, 5)) >= 0.83
+    added = sorted(set(CHANGES) - {"missing tone", "quieter band"})
+    assert share_named(machine, added, -6, (0,)) >= 0.6
 
 
 @pytest.mark.shared("real", "audio")
