@@ -40,7 +40,6 @@ from daco.errors import AudioError, DacoError, InputError
 from daco.files.remote import Location, explain_errors, parse_location
 from daco.validation import Float32s
 
-Waveforms = Float32s | NDArray[np.int16]
 Source: TypeAlias = "str | os.PathLike[str] | Location"
 
 _BLOCK_VALUES = 1 << 20

@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import BinaryIO, Literal, NamedTuple
 
-import numpy as np
-
 FORMATS = {
     ".wav": ("WAV", "WAVEX", "RF64"),
     ".flac": ("FLAC",),
@@ -25,9 +23,6 @@ FORMATS = {
 
 READABLE = "WAV, FLAC, OGG, Opus, AIFF or MP3"
 """The same list for people."""
-
-INT16_SCALE = np.float32(1 / 32768)
-"""A sample of 16 bits times this is one of float32."""
 
 _UNREADABLE = re.compile(
     r"\.(3gp|aac|ac3|aifc|amr|ape|au|caf|dsf|dts|m4a|m4b|mka|mp2|mp4|mpc|oma|pcm|ra|raw|sf|snd"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daco.audio.decode import Decoder, Waveforms, read_each
+from daco.audio.decode import Decoder, read_each
 from daco.audio.formats import AudioLimits
 from daco.audio.quality import quality_of
 from daco.backbones.levels import LEVELS, levels_text
@@ -65,7 +65,7 @@ class _Loaded:
 
     row: int
     texts: dict[str, str | None]
-    waveforms: tuple[Waveforms, ...] = ()
+    waveforms: tuple[Float32s, ...] = ()
 
 
 def embed_part(

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.audio.decode import Decoder, Sound, Waveforms
-from daco.audio.formats import DEFAULT_LIMITS, INT16_SCALE, AudioLimits
+from daco.audio.decode import Decoder, Sound
+from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import FAR, NEAR, apply_channel, is_residual, needs_both, residual
 from daco.audio.quality import length_reasons, quality_of
 from daco.backbones import Backbone, load
@@ -77,7 +77,7 @@ def embed_waves(
 
 def embed_equal(
     net: Backbone,
-    clips: Iterable[Sequence[Waveforms]],
+    clips: Iterable[Sequence[Float32s]],
     readouts: Sequence[str],
     policy: int | str,
     batch_size: int = BATCH_SIZE,
@@ -224,7 +224,7 @@ class Listener:
 
     def embed_waveform(
         self,
-        waveform: Waveforms,
+        waveform: Float32s,
         sample_rate: int,
         *,
         window: float | None = None,
@@ -240,7 +240,6 @@ class Listener:
                 f"The network needs {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
-        wave = wave * INT16_SCALE if wave.dtype == np.int16 else wave
         if needs_both(self.frontend.channel):
             if wave.ndim != 2 or len(wave) != 2 or not wave.size:
                 raise InputError(
@@ -283,8 +282,8 @@ class Listener:
 
 
 def _windows(
-    waves: Waveforms, starts: Sequence[int], length: int | None, scale: float
-) -> Iterator[Waveforms]:
+    waves: Float32s, starts: Sequence[int], length: int | None, scale: float
+) -> Iterator[Float32s]:
     """Windows whose `starts` are at a rate `scale` times as low; one without a `length`."""
     total = waves.shape[-1]
     size = total if length is None else min(total, round(scale * length))
