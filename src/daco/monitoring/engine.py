@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,12 +207,12 @@ class Plant:
         NoModelError, BusyError, StoreError
             Not now.
         """
-        machine, model = self._machine(recording.machine)
+        model = self.model(recording.machine)
         known = self._known(recording)
         if known is not None:
             return known
         try:
-            judged = self._judge(machine, model, recording)
+            judged = self._judge(model, recording)
         except (UnusableRecordingError, JudgeTimeoutError, WorkerLostError) as error:
             if recording.stamp is None and not isinstance(error, UnusableRecordingError):
                 raise  # it may be sent again; a file would be tried for ever
@@ -221,7 +220,7 @@ class Plant:
         if recording.stamp not in (None, _stamp(recording.data)):
             return Outcome()  # written to, or removed, since it was listed
         findings = self.explainer.findings(recording, judged.verdict)
-        outcome = self._add(self._new_clip(machine, model, recording, judged, findings))
+        outcome = self._add(self._new_clip(model, recording, judged, findings))
         if not outcome.known and outcome.clip is not None:
             self._keep(outcome.clip, judged.sha256, recording.data)
             self.notifier.wake()
@@ -230,22 +229,23 @@ class Plant:
 
     def trial(self, recording: Recording) -> Verdict:
         """Return the verdict on a recording, which is not stored."""
-        machine, model = self._machine(recording.machine)
-        judged = self._judge(machine, model, recording)
-        return self.store.preview(self._new_clip(machine, model, recording, judged))
+        model = self.model(recording.machine)
+        judged = self._judge(model, recording)
+        return self.store.preview(self._new_clip(model, recording, judged))
 
     def adapts(self, machine: MachineConfig) -> bool:
         """Return whether the alarm limit of a machine follows its recordings."""
         return self.config.service.adapt if machine.adapt is None else machine.adapt
 
-    def _machine(self, name: str) -> tuple[MachineConfig, ModelInUse]:
+    def model(self, name: str) -> ModelInUse:
+        """Return the model of a machine; a `NoModelError` where there is none."""
         if name not in self.config.machine:
             raise MissingRowError(f"There is no machine {name!r}.")
         model = self.models.get(name)
         if model is None:
             problem = self.models.problem(name) or "it is not loaded yet."
             raise NoModelError(f"The model of {name} cannot be used: {problem}")
-        return self.config.machine[name], model
+        return model
 
     def _known(self, recording: Recording) -> Outcome | None:
         """The outcome of an upload that was stored before; saves judging it again."""
@@ -258,8 +258,10 @@ class Plant:
             raise ConflictError("The key was used before, for a recording with other content.")
         return Outcome(self.store.clip(source.clip_id), known=True)
 
-    def _judge(self, machine: MachineConfig, model: ModelInUse, recording: Recording) -> Judged:
-        window, hop = _seconds(machine.window), _seconds(machine.hop)
+    def _judge(self, model: ModelInUse, recording: Recording) -> Judged:
+        machine = self.config.machine[recording.machine]
+        spans = machine.window, machine.hop
+        window, hop = (None if each is None else each.total_seconds() for each in spans)
         if machine.folder is None and (machine.stream or machine.microphone):
             window = hop = None  # live sound is cut before it comes here
         options = ScoreOptions(window, hop, machine.aggregate)
@@ -267,12 +269,12 @@ class Plant:
 
     def _new_clip(
         self,
-        machine: MachineConfig,
         model: ModelInUse,
         recording: Recording,
         judged: Judged,
         findings: list[dict[str, Any]] | None = None,
     ) -> NewClip:
+        machine = self.config.machine[recording.machine]
         path = recording.data if isinstance(recording.data, Path) else None
         recorded_at = recording.recorded_at or judged.tagged_at or changed_at(path)
         counts = judged.verdict.state != OFF or machine.should_run(recording.received_at)
@@ -386,10 +388,6 @@ class Plant:
                 status = machine_status(self)
                 self._status = (time.monotonic(), status)
             return status
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
 
 
 def _stamp(data: bytes | Path) -> str | None:

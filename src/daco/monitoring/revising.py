@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from daco.detector.additions import Addition, in_known_domains
 from daco.detector.gate import find_copies, require_detection
 from daco.detector.model import MachineModel
-from daco.detector.ranges import ranges_of, widen_ranges
-from daco.detector.revision import add_normals, calibrate_with, remove_normals
+from daco.detector.revision import calibrate_with, remove_normals
 from daco.embedding.frontend import Listener
 from daco.embedding.normals import Normals
 from daco.errors import AudioError, InputError
@@ -42,21 +41,13 @@ def revised(
         require_detection(after)
         return after, f"Removed {quantity(names, 'healthy recording')}; {len(after)} are left."
     clips, left_out = _embedded(model, listener, names, paths)
-    anomalous = int(model.score(clips.embeddings).anomalous.sum())
+    odd = model.score(clips.embeddings).anomalous
     if revision == "add":
         after = model
         for condition in sorted(set(clips.domains)):
-            own = clips.take([row for row, name in enumerate(clips.domains) if name == condition])
-            after = add_normals(
-                after,
-                own.embeddings,
-                condition,
-                own.names,
-                clip_sha256=own.sha256s,
-                sessions=("added on the page",) * len(own) if after.sessions else None,
-                ranges=None if own.levels is None else widen_ranges(after.ranges, ranges_of(own)),
-                note={"source": "the page", "anomalous": anomalous},
-            )
+            rows = np.flatnonzero(np.array(clips.domains) == condition)
+            own = Addition(clips.take(rows), (), (), int(odd[rows].sum()), forced=True)
+            after = own.apply(after)
         done = f"Added {quantity(clips.names, 'healthy recording')}; there are now {len(after)}."
     else:
         if len(clips) < FEWEST_TO_CALIBRATE:
@@ -65,12 +56,12 @@ def revised(
                 f"25 of each operating condition. {quantity(clips.names, 'recording')} can be used."
             )
         after = calibrate_with(
-            model, clips.embeddings, clips.domains, clips.names, note={"source": "the page"}
+            model, clips.embeddings, clips.domains, clips.names, note=clips.origin
         )
         done = f"The alarm limit comes from {quantity(clips.names, 'recording')} now."
     require_detection(after)
-    if anomalous:
-        done += f" {anomalous} of them sounded different before: a fault among them hides its like."
+    if odd.any():
+        done += f" {odd.sum()} of them sounded different before: a fault among them hides its like."
     if left_out:
         done += f" Left out: {name_list(left_out)}."
     return after, done
@@ -84,11 +75,11 @@ def _embedded(
     for name, path in zip(names, paths, strict=True):
         try:
             recording = listener.embed(path)
+            reasons = recording.reasons
         except AudioError as error:
-            left_out.append(f"{name} ({error.reason})")
-            continue
-        if recording.reasons:
-            left_out.append(f"{name} ({recording.reasons[0]})")
+            reasons = (error.reason,)
+        if reasons:
+            left_out.append(f"{name} ({reasons[0]})")
             continue
         vectors.append(recording.embeddings[0])
         levels.append(recording.levels)
@@ -96,25 +87,21 @@ def _embedded(
         hashes.append(sha256_of_file(path))
     if not kept:
         raise InputError(f"None of the recordings can be used: {name_list(left_out)}.")
-    rows = np.stack(vectors)
-    codes = model.score(rows).weights.argmax(axis=1)
     known = [each for each in levels if each is not None]
     clips = Normals(
         model.machine,
-        rows,
-        tuple(model.domains[code] for code in codes),
+        np.stack(vectors),
+        ("",) * len(kept),
         tuple(kept),
         model.frontend,
-        {},
+        {"source": "the page"},
         views=model.views,
         sha256s=tuple(hashes),
         levels=np.concatenate(known) if len(known) == len(kept) else None,
     )
+    clips, _ = in_known_domains(model, clips, None, "")
     copies = find_copies(clips, model)
     left_out += [f"{clips.names[row]} (the model has it: {name})" for row, name in copies.items()]
-    clips = clips.take([row for row in range(len(clips)) if row not in copies])
-    if not len(clips):
+    if len(copies) == len(clips):
         raise InputError(f"The model has all of these recordings already: {name_list(left_out)}.")
-    taken = set(model.clip_names)
-    unique = tuple(f"added/{name}" if name in taken else name for name in clips.names)
-    return replace(clips, names=unique), left_out
+    return clips.take([row for row in range(len(clips)) if row not in copies]), left_out

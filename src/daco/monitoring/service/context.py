@@ -22,7 +22,6 @@ from daco.errors import InputError
 from daco.monitoring.engine import NoModelError, Plant
 from daco.monitoring.judge import JudgeTimeoutError, UnusableRecordingError, WorkerLostError
 from daco.monitoring.metrics import Metrics
-from daco.monitoring.models import ModelInUse
 from daco.monitoring.service.access import Access, may
 from daco.monitoring.service.connections import Connections
 from daco.monitoring.service.overview import Overview
@@ -131,13 +130,6 @@ class Service:
         """End the threads."""
         self._judging.shutdown()
         self._drawing.shutdown()
-
-    def model(self, machine: MachineConfig) -> ModelInUse:
-        """The model of a machine; a `NoModelError` where there is none."""
-        model = self.plant.models.get(machine.id)
-        if model is None:
-            raise NoModelError(machine.id)
-        return model
 
     async def judge(self, function: Callable[..., Any], *values: Any) -> Any:
         """Run a function that waits for the workers in a thread of its own kind."""

@@ -55,7 +55,7 @@ def _revise(service: Service, machine: MachineConfig, body: schemas.Revision) ->
         if not names:
             raise InputError("Choose at least one recording")
         try:
-            model = service.model(machine)
+            model = service.plant.model(machine.id)
             file, done = service.plant.judge.load(
                 worker.revise, model.file_sha256, model.file, body.action, names, paths
             )

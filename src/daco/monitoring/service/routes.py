@@ -134,7 +134,7 @@ def declare_healthy(
     service: TheService, machine: TheMachine, who: Operator, body: schemas.Declaration
 ) -> schemas.Adaptation:
     """Take the next recordings as those of a healthy machine: the alarm limit follows them."""
-    info = service.model(machine).info
+    info = service.plant.model(machine.id).info
     state = service.store.people.declare_healthy(
         machine.id, body.clips, who, model_sha256=info.sha256, rate=info.false_alarm_rate
     )
@@ -176,7 +176,9 @@ async def list_normals(
     `row` is that of `/normals/{index}`; `p_value` the share of the condition's recordings that
     score as high; `warning` says what is suspicious. `daco update --remove` removes one.
     """
-    rows = await service.judge(service.plant.judge.ask, service.model(machine), worker.normals)
+    rows = await service.judge(
+        service.plant.judge.ask, service.plant.model(machine.id), worker.normals
+    )
     end = offset + limit
     following = end if end < len(rows) else None
     return {"normals": rows[offset:end], "total": len(rows), "next": following}
@@ -190,14 +192,14 @@ def normal_audio(service: TheService, machine: TheMachine, index: Index, _: View
 
     It is sent only if its content is the same as when the model was made.
     """
-    path = normal_recording(machine, service.model(machine), index)
+    path = normal_recording(machine, service.plant.model(machine.id), index)
     return FileResponse(path, media_type=MEDIA_TYPES[path.suffix.lower()], headers=_NOT_CACHED)
 
 
 @router.get("/v1/machines/{machine}/normals/{index}/picture", response_model=schemas.Picture)
 async def normal_picture(service: TheService, machine: TheMachine, index: Index, _: Viewer) -> Any:
     """The spectrogram of a healthy recording, as numbers."""
-    model = service.model(machine)
+    model = service.plant.model(machine.id)
     path = await service.judge(normal_recording, machine, model, index)
     return await _picture(service, path, machine.id)
 
