@@ -85,6 +85,7 @@ def test_splits_are_deterministic_and_nest():
         bank((30, 9)).exact_balance(GRID, 5, **each) for each in ({}, {"seed": 0})
     )
     assert_array_equal(by_default.splits, seeded.splits)
+    assert bank((4, 4)).exact_balance("raw-k1").splits.shape == (1, 200)
     assert_array_equal(bank((30, 9)).balance(GRID, 5), seeded.values)
 
 
