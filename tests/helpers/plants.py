@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from service_process import FRONTEND, RATE, faulty, humming, model, normal, wait_until
+from service_process import FRONTEND, RATE, faulty, humming, normal, wait_until, write_plant
 
 from daco.detector.ranges import learn_ranges
 from daco.embedding.frontend import Listener
@@ -17,7 +16,7 @@ from daco.monitoring.config import PlantConfig
 from daco.monitoring.engine import Plant
 from daco.monitoring.store import Recording
 
-__all__ = ["build", "faulty", "normal", "put", "running", "upload", "wait_until"]
+__all__ = ["faulty", "normal", "put", "running", "upload", "wait_until", "write_plant"]
 
 
 @cache
@@ -26,20 +25,6 @@ def ranges():
     listener = Listener(FRONTEND)
     waves = [humming(row).astype(np.float32) for row in range(40)]
     return learn_ranges(np.concatenate([listener.embed_waveform(w, RATE).levels for w in waves]))
-
-
-def build(folder, machines, service="", notify="", **changed):
-    """Write models, folders and daco.toml; `machines` has the lines of each table."""
-    (folder / "models").mkdir(exist_ok=True)
-    text = f"[service]\nworkers = 2\n{service}\n[notify]\n{notify}\n"
-    for name, lines in machines.items():
-        if not (folder / "models" / f"{name}.daco").exists():
-            made = replace(model(), machine=name, **changed)
-            made.save(folder / "models" / f"{name}.daco")
-        (folder / "inbox" / name).mkdir(parents=True, exist_ok=True)
-        text += f"[machine.{name}]\n{lines}\n"
-    (folder / "daco.toml").write_text(text)
-    return folder / "daco.toml"
 
 
 @contextmanager

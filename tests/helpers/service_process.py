@@ -86,8 +86,10 @@ def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> No
         time.sleep(0.05)
 
 
-def write_plant(folder: Path, machines: dict[str, dict], **tables: dict) -> Path:
-    """A ``daco.toml`` with tables of machines and others; each machine gets a model of `model`."""
+def write_plant(
+    folder: Path, machines: dict[str, dict], changed: dict | None = None, **tables: dict
+) -> Path:
+    """A ``daco.toml`` with tables of machines and others; each gets a model with fields changed."""
     (folder / "models").mkdir(exist_ok=True)
     lines = []
     for name, table in tables.items():
@@ -99,7 +101,7 @@ def write_plant(folder: Path, machines: dict[str, dict], **tables: dict) -> Path
     for name, table in machines.items():
         path = folder / "models" / f"{name}.daco"
         if not path.exists() and "model" not in table:
-            replace(model(), machine=name).save(path)
+            replace(model(), machine=name, **(changed or {})).save(path)
         lines += _table(f"machine.{name}", table)
     (folder / "daco.toml").write_text("\n".join(lines), "utf-8")
     return folder / "daco.toml"

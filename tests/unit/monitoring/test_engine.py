@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 import soundfile
-from plants import build, faulty, normal, put, ranges, running, upload, wait_until
+from plants import faulty, normal, put, ranges, running, upload, wait_until, write_plant
 from receiver import receiving
 from service_process import FRONTEND, RATE, humming, pids_of_group, wav
 from stores import KIM, rows
@@ -23,7 +23,7 @@ from daco.monitoring.engine import NoModelError
 from daco.monitoring.recordings import Recordings
 from daco.monitoring.store import ConflictError, MissingRowError, Store, StoreError
 
-FOLDER = 'folder = "inbox/press"\nsettle = "0.1 s"\n'
+FOLDER = {"folder": "inbox/press", "settle": "0.1 s"}
 
 
 def silence():
@@ -32,7 +32,7 @@ def silence():
 
 
 def test_folders_and_uploads_go_one_way(tmp_path):
-    file = build(tmp_path, {"press": FOLDER + 'alarm = "2 of 3"', "fan": ""})
+    file = write_plant(tmp_path, {"press": FOLDER | {"alarm": "2 of 3"}, "fan": {}})
     put(tmp_path / "inbox/press/2026-03-01_12-00-00.wav", faulty())
     (tmp_path / "inbox/press/bad.wav").write_bytes(b"RIFF")
     with running(file, start=False) as plant:
@@ -68,7 +68,7 @@ def test_a_recording_without_a_time_in_its_name_has_that_of_its_tags_or_of_its_f
     put(tmp_path / "inbox/press/tagged.flac", tagged.getvalue())
     put(tmp_path / "inbox/press/untagged.wav", normal(1), age=3600)
     put(tmp_path / "inbox/press/20260302_080000.flac", tagged.getvalue())
-    with running(build(tmp_path, {"press": FOLDER}), start=False) as plant:
+    with running(write_plant(tmp_path, {"press": FOLDER}), start=False) as plant:
         plant.once()
         times = {clip.name: clip.recorded_at for clip in plant.store.clips("press")}
         assert times["tagged.flac"] == datetime(2026, 3, 1, 12, 30, 5, tzinfo=UTC)
@@ -81,7 +81,7 @@ def test_a_recording_without_a_time_in_its_name_has_that_of_its_tags_or_of_its_f
 
 def test_an_anomalous_recording_is_compared_with_healthy_ones(tmp_path):
     longer = replace(FRONTEND, seconds=3.0)
-    file = build(tmp_path, {"press": 'healthy = "healthy"'}, frontend=longer)
+    file = write_plant(tmp_path, {"press": {"healthy": "healthy"}}, {"frontend": longer})
     for row in range(20):
         put(tmp_path / f"healthy/{row}.wav", wav(humming(row, 3.0)))
     (tmp_path / "healthy/bad.wav").write_bytes(b"RIFF")
@@ -98,7 +98,7 @@ def test_an_anomalous_recording_is_compared_with_healthy_ones(tmp_path):
 
 
 def test_a_file_that_is_overwritten_is_judged_again_and_a_touched_one_is_not(tmp_path):
-    file = build(tmp_path, {"press": FOLDER})
+    file = write_plant(tmp_path, {"press": FOLDER})
     recording = put(tmp_path / "inbox/press/a.wav", normal())
     for change, clips in ((lambda: None, 1), (recording.touch, 1), (faulty, 2)):
         content = change()
@@ -111,8 +111,7 @@ def test_a_file_that_is_overwritten_is_judged_again_and_a_touched_one_is_not(tmp
 
 def test_nothing_is_lost_or_doubled_by_kills(tmp_path):
     """kill -9 of the whole process amid its work; the same command continues."""
-    lines = FOLDER + 'alarm = "3 of 5"\n'
-    file = build(tmp_path, {"press": lines}, 'keep_audio = "all"')
+    file = write_plant(tmp_path, {"press": FOLDER}, service={"keep_audio": "all"})
     for row in range(24):
         put(tmp_path / f"inbox/press/{row:02}.wav", faulty(row) if row % 2 else normal(row))
     command = [sys.executable, "-m", "daco.cli", "watch", str(file)]
@@ -140,11 +139,11 @@ def test_a_machine_that_may_be_off_opens_no_alarm_and_one_that_may_not_does(tmp_
     now = datetime.now()
     night = f"{(now.hour + 2) % 24}:00-{(now.hour + 3) % 24}:00"
     tables = {
-        "night": 'off = "normal"\nalarm = "2 of 3"',
-        "hours": f'off = "alarm"\nhours = "{night}"\nalarm = "2 of 3"',
-        "always": 'off = "alarm"\nalarm = "2 of 3"',
+        "night": {"off": "normal", "alarm": "2 of 3"},
+        "hours": {"off": "alarm", "alarm": "2 of 3", "hours": night},
+        "always": {"off": "alarm", "alarm": "2 of 3"},
     }
-    with running(build(tmp_path, tables, ranges=ranges()), start=False) as plant:
+    with running(write_plant(tmp_path, tables, {"ranges": ranges()}), start=False) as plant:
         for machine in tables:
             for _ in range(3):
                 assert upload(plant, silence(), machine).clip.state == "off"
@@ -172,8 +171,8 @@ def kinds(plant):
 
 
 def test_missing_recordings_are_an_alarm_that_a_recording_clears(tmp_path):
-    tables = {"press": 'expect_every = "10 min"', "web": ""}
-    with running(build(tmp_path, tables), start=False) as plant:
+    tables = {"press": {"expect_every": "10 min"}, "web": {}}
+    with running(write_plant(tmp_path, tables), start=False) as plant:
         clock = Clock()
         dog = watched(plant, clock)
         upload(plant, normal())
@@ -198,7 +197,7 @@ def test_missing_recordings_are_an_alarm_that_a_recording_clears(tmp_path):
 
 
 def test_a_models_folder_that_vanishes_keeps_its_models_and_says_so_once(tmp_path, caplog):
-    file = build(tmp_path, {"press": "", "fan": ""})
+    file = write_plant(tmp_path, {"press": {}, "fan": {}})
     with running(file, start=False) as plant:
         dog = watched(plant, Clock())
         upload(plant, normal())
@@ -222,7 +221,7 @@ def test_a_models_folder_that_vanishes_keeps_its_models_and_says_so_once(tmp_pat
 
 
 def test_people_are_told_that_the_database_fails_without_the_database(tmp_path, monkeypatch):
-    with running(build(tmp_path, {"press": ""}), start=False) as plant:
+    with running(write_plant(tmp_path, {"press": {}}), start=False) as plant:
         clock, told = Clock(), []
         dog = watched(plant, clock)
         monkeypatch.setattr(plant.notifier, "tell_now", told.append)
@@ -241,8 +240,8 @@ def test_people_are_told_that_the_database_fails_without_the_database(tmp_path, 
 def test_a_look_that_fails_at_one_machine_is_an_alarm_and_the_others_are_looked_at(
     tmp_path, monkeypatch
 ):
-    machines = {"fan": "", "press": 'expect_every = "10 min"'}
-    with running(build(tmp_path, machines), start=False) as plant:
+    machines = {"fan": {}, "press": {"expect_every": "10 min"}}
+    with running(write_plant(tmp_path, machines), start=False) as plant:
         clock = iter(range(0, 10**9, 3600))
         dog = plant.watchdog = watchdogs.Watchdog(plant, lambda: float(next(clock)))
         look = dog._look_at
@@ -265,8 +264,8 @@ def test_a_look_that_fails_at_one_machine_is_an_alarm_and_the_others_are_looked_
 def test_a_receiver_that_refuses_is_one_alarm_until_it_takes_a_message_also_over_restarts(tmp_path):
     states = []
     with receiving() as server:
-        notify = f'webhook = "{server.url}"'
-        file = build(tmp_path, {"press": FOLDER + 'alarm = "every"\nrecover = 1\n'}, notify=notify)
+        machines = {"press": FOLDER | {"alarm": "every", "recover": 1}}
+        file = write_plant(tmp_path, machines, notify={"webhook": server.url})
         sounds = [faulty(1), None, normal(2), faulty(3)]
         for row, (sound, answer) in enumerate(zip(sounds, [404, 404, 404, 204], strict=True)):
             server.answer = lambda _, answer=answer: answer
@@ -282,7 +281,8 @@ def test_a_receiver_that_refuses_is_one_alarm_until_it_takes_a_message_also_over
 
 
 def test_evidence_of_unfinished_alarms_is_not_evicted(tmp_path):
-    with running(build(tmp_path, {"press": "", "fan": ""}, 'audio_size = "200 kB"')) as plant:
+    small = {"audio_size": "200 kB"}
+    with running(write_plant(tmp_path, {"press": {}, "fan": {}}, service=small)) as plant:
         evidence = [upload(plant, faulty(row), "fan").clip for row in range(3)]
         assert plant.store.alarms("fan")[0].is_open
         others = [upload(plant, faulty(100 + row)).clip for row in range(2)]
@@ -322,7 +322,7 @@ def test_recordings_leave_space_for_the_database_and_half_files_are_removed(tmp_
 
 def test_on_a_full_disk_recordings_go_and_alarms_go_on_and_say_so(tmp_path, monkeypatch):
     """The store fails as on a full disk until recordings have been evicted."""
-    with running(build(tmp_path, {"press": 'alarm = "2 of 3"'})) as plant:
+    with running(write_plant(tmp_path, {"press": {"alarm": "2 of 3"}})) as plant:
         upload(plant, faulty(1))
         upload(plant, faulty(2))
         plant.store.people.clear(1, KIM)
@@ -348,7 +348,7 @@ def test_on_a_full_disk_recordings_go_and_alarms_go_on_and_say_so(tmp_path, monk
 
 
 def test_once_on_a_disk_that_refuses_says_so_and_judges_the_rest_later(tmp_path, monkeypatch):
-    file = build(tmp_path, {"press": FOLDER})
+    file = write_plant(tmp_path, {"press": FOLDER})
     for row in range(5):
         put(tmp_path / f"inbox/press/{row}.wav", normal(row))
     with running(file, start=False) as plant:
@@ -370,7 +370,8 @@ def test_once_on_a_disk_that_refuses_says_so_and_judges_the_rest_later(tmp_path,
 
 
 def test_old_recordings_are_removed_with_their_clips(tmp_path, monkeypatch):
-    with running(build(tmp_path, {"press": 'keep = "1 day"'}, 'keep_audio = "all"')) as plant:
+    machines, table = {"press": {"keep": "1 day"}}, {"keep_audio": "all"}
+    with running(write_plant(tmp_path, machines, service=table)) as plant:
         old = upload(plant, normal(), received_at=datetime.now(UTC) - timedelta(days=3)).clip
         new = upload(plant, normal(1)).clip
         os.utime(plant.audio(old), (0, 0))

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from plants import build, faulty, normal, running, upload
+from plants import faulty, normal, running, upload, write_plant
 from stores import KIM, START, new_clip, opened, rows
 
 from daco.monitoring.trends import BLOCK
@@ -100,8 +100,8 @@ def test_a_fault_is_no_trend_and_a_new_model_starts_again(tmp_path):
 
 
 def test_the_limit_comes_from_the_model_and_its_recordings(tmp_path):
-    stated = 'alarm = "1 a month"\n'
-    file = build(tmp_path, {"press": stated + 'expect_every = "10 min"', "fan": stated})
+    stated = {"alarm": "1 a month"}
+    file = write_plant(tmp_path, {"press": stated | {"expect_every": "10 min"}, "fan": stated})
     with running(file, start=False) as plant:
         limits = plant.limits
         assert limits.recordings_a_day("press") == 144
