@@ -44,8 +44,6 @@ def test_any_object_with_embed_is_a_network():
     net = load(Level())
     assert (net.name, net.readouts, net.package) == ("Level", ("own",), None)
     np.testing.assert_allclose(net.embed(WAVES), Level().embed(WAVES))
-    with pytest.raises(InputError, match="'band'"):
-        net.embed(WAVES, "band")
     bare = SimpleNamespace(embed=lambda waves: waves[:, :3].astype("float64"), name="mine")
     mine = load(bare, sample_rate=RATE)
     assert (mine.name, mine.embed(WAVES).dtype) == ("mine", np.float32)
@@ -64,22 +62,32 @@ def test_a_grid_has_every_pooled_readout_and_modulation_where_its_frame_rate_is_
     assert readouts == ("own", "mean", "band", "max", "std", "rdp")
 
 
+def embedding(function, **attributes):
+    return SimpleNamespace(embed=function, **attributes)
+
+
 @pytest.mark.parametrize(
-    ("embed", "message"),
+    ("network", "options", "message"),
     [
-        (lambda waves: waves[0], r"\(clips, dim\)\. Got float32"),
-        (lambda waves: waves[:, :0], r"\(clips, dim\)"),
-        (lambda waves: waves[:1, :2], "for 2 clips"),
-        (lambda waves: waves[:, :2] * 1j, "complex64"),
-        (lambda waves: [["a", "b"]] * len(waves), "<U1"),
-        (lambda waves: None, r"object of shape \(\)"),
-        (lambda waves: waves[:, :2] * np.inf, "NaN or inf"),
-        (lambda waves: waves[:, :3] - waves[:, :3].mean(0), "evaluation mode"),
+        (embedding(len), {"sample_rate": None}, r"sample_rate=16000\)"),
+        (embedding(len, name="beats"), {}, "name 'beats'"),
+        (Level(), {"sample_rate": 5}, "in hertz"),
+        (Level(), {"precision": "bf16"}, "precision"),
+        (Level(), {"weights": "a.pt"}, "weights"),
+        (3, {}, "'int' must have a method embed or grid"),
+        (SimpleNamespace(grid=lambda waves: waves), {}, "frequency, dim"),
+        (embedding(lambda waves: waves[0]), {}, r"\(clips, dim\)\. Got float32"),
+        (embedding(lambda waves: waves[:, :0]), {}, r"\(clips, dim\)"),
+        (embedding(lambda waves: waves[:1, :2]), {}, "for 2 clips"),
+        (embedding(lambda waves: waves[:, :2] * 1j), {}, "complex64"),
+        (embedding(lambda waves: None), {}, r"object of shape \(\)"),
+        (embedding(lambda waves: waves[:, :2] * np.inf), {}, "NaN or inf"),
+        (embedding(lambda waves: waves[:, :3] - waves[:, :3].mean(0)), {}, "evaluation mode"),
     ],
 )
-def test_wrong_vectors_are_refused(embed, message):
+def test_what_is_no_network_is_refused(network, options, message):
     with pytest.raises(InputError, match=message):
-        load(SimpleNamespace(embed=embed), sample_rate=RATE)
+        load(network, **{"sample_rate": RATE, **options})
 
 
 def test_embed_clips_takes_the_object_and_the_table_says_where_vectors_come_from(tmp_path):
@@ -110,23 +118,6 @@ def test_limits_of_a_recording_hold_for_every_network(tmp_path):
         listener.embed(path, limits=AudioLimits(samples=RATE))
 
 
-@pytest.mark.parametrize(
-    ("network", "options", "message"),
-    [
-        (SimpleNamespace(embed=len), {}, r"sample_rate=16000\)"),
-        (SimpleNamespace(embed=len, name="beats"), {"sample_rate": RATE}, "name 'beats'"),
-        (Level(), {"sample_rate": 5}, "in hertz"),
-        (Level(), {"precision": "bf16"}, "precision"),
-        (Level(), {"weights": "a.pt"}, "weights"),
-        (3, {"sample_rate": RATE}, "'int' must have a method embed or grid"),
-        (SimpleNamespace(grid=lambda waves: waves), {"sample_rate": RATE}, "frequency, dim"),
-    ],
-)
-def test_what_is_no_network_is_refused(network, options, message):
-    with pytest.raises(InputError, match=message):
-        load(network, **options)
-
-
 def test_a_failure_of_the_object_is_its_own_error():
     def embed(waveforms):
         raise ZeroDivisionError("mine")
@@ -150,13 +141,10 @@ class TestModules:
         with torch.no_grad():
             expected = module(torch.from_numpy(WAVES)).numpy()
         np.testing.assert_allclose(net.embed(WAVES), expected, atol=1e-6)
-        with pytest.raises(InputError, match=r"no sample_rate\. Give it"):
-            load(module)
 
     @pytest.mark.parametrize("shape", [(-1, 10), (-1, 2, 5)])
     def test_a_module_that_returns_a_grid_has_every_readout(self, torch, shape):
-        module = torch.nn.Unflatten(1, shape)
-        net = load(module, sample_rate=RATE)
+        net = load(torch.nn.Unflatten(1, shape), sample_rate=RATE)
         assert net.readouts == ("mean", "band", "max", "std", "rdp")
         assert net.grid(WAVES).shape == (3, RATE // 10, *((1, 10) if len(shape) == 2 else (2, 5)))
         assert net.embed(WAVES, "band").shape == (3, 10)
@@ -173,9 +161,4 @@ class TestModules:
                 return self.grid(waveforms[:, :2]).to(torch.bfloat16)
 
         net = load(Net())
-        assert net.readouts == ("own",)
-        assert net.embed(WAVES).shape == (3, 2)
-
-    def test_a_module_that_returns_anything_else_is_refused(self, torch):
-        with pytest.raises(InputError, match=r"must return numbers of shape \(clips, dim\)"):
-            load(torch.nn.Flatten(0), sample_rate=RATE)
+        assert (net.readouts, net.embed(WAVES).shape) == (("own",), (3, 2))

@@ -21,13 +21,9 @@ def test_an_unreadable_source_is_not_blamed_on_the_target(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_missing_folder_and_a_folder_in_the_way_are_named(tmp_path):
-    with (
-        pytest.raises(DataError, match=r"no/out: cannot be written .* Create the folder first"),
-        atomic_write(tmp_path / "no" / "out"),
-    ):
-        pass
-    with pytest.raises(DataError, match="Choose the name of a file"), atomic_write(tmp_path):
+@pytest.mark.parametrize(("name", "token"), [("no/out", "Create the folder"), (".", "name of a")])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, name, token):
+    with pytest.raises(DataError, match=token), atomic_write(tmp_path / name):
         pass
 
 

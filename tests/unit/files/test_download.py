@@ -35,40 +35,29 @@ def server():
 
 
 @pytest.mark.parametrize("checksum", [SHA256, MD5])
-def test_a_file_is_fetched_once_and_alone(server, tmp_path, checksum):
-    url, path = server.add("/file", BODY), tmp_path / "new" / "file"
+def test_a_connection_that_breaks_off_is_tried_again(server, tmp_path, checksum):
+    url, path = server.add("/file", BODY, cuts=[60_000]), tmp_path / "new" / "file"
     seen = []
     assert fetch(url, path, checksum, lambda *counts: seen.append(counts)) == path
     assert path.read_bytes() == BODY
     assert seen[-1] == (len(BODY), len(BODY))
-    assert fetch(url, path, checksum) == path
-    assert len(server.requests) == 1
+    assert len(server.requests) == 2
     assert [each.name for each in path.parent.iterdir()] == ["file"]
 
 
-def test_a_connection_that_breaks_off_is_tried_again(server, tmp_path):
-    url = server.add("/file", BODY, cuts=[60_000])
-    assert fetch(url, tmp_path / "file", SHA256).read_bytes() == BODY
-    assert len(server.requests) == 2
-
-
-def test_a_wrong_file_is_not_used(server, tmp_path):
-    url = server.add("/file", b"<html>log in</html>")
-    with pytest.raises(DownloadError, match="hash"):
-        fetch(url, tmp_path / "file", SHA256)
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_error_of_the_server_is_named(server, tmp_path):
-    url = server.add("/file", answers=[403] * (download.RETRIES + 1))
-    with pytest.raises(DownloadError, match="403"):
-        fetch(url, tmp_path / "file", SHA256)
-
-
-def test_a_folder_that_cannot_be_written(server, tmp_path):
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DownloadError, match="writable"):
-        fetch(server.add("/x", BODY), tmp_path / "file" / "x", SHA256)
+@pytest.mark.parametrize(
+    ("served", "name", "token"),
+    [
+        ({"body": b"<html>log in</html>"}, "file", "hash"),
+        ({"answers": [403] * (download.RETRIES + 1)}, "file", "403"),
+        ({"body": BODY}, "a file/x", "writable"),
+    ],
+)
+def test_a_failure_is_named_and_leaves_nothing(server, tmp_path, served, name, token):
+    (tmp_path / "a file").write_bytes(b"")
+    with pytest.raises(DownloadError, match=token):
+        fetch(server.add("/file", **served), tmp_path / name, SHA256)
+    assert [each.name for each in tmp_path.iterdir()] == ["a file"]
 
 
 def test_only_http(tmp_path):
