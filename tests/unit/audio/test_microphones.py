@@ -17,6 +17,7 @@ from two_microphones import POLICIES, RATE, both, write
 from daco.audio.decode import Decoder, read_audio, resample
 from daco.audio.microphones import needs_both, parse_channel, residual
 from daco.audio.subtraction import least_squares, spectral_subtraction
+from daco.backbones.levels import LEVELS, parse_levels
 from daco.backbones.logmel import LogMel
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
@@ -155,13 +156,17 @@ def test_a_table_and_a_listener_hear_a_file_alike(clips, tmp_path, policy):
     embed_clips(clips, LogMel(), tmp_path / "e.parquet", channel=policy, readouts=["mod", "mean"])
     table = EmbeddingTable.read(tmp_path / "e.parquet")
     assert table.metadata["channel"] == str(policy)
+    levels = parse_levels(table.columns[LEVELS])
     for readout in table.readouts:
         frontend = dataclasses.replace(LOGMEL, channel=policy, readout=readout)
         listener = Listener(frontend)
-        for path, row in zip(clips.paths(), table.matrix(readout), strict=True):
+        for path, row, level in zip(clips.paths(), table.matrix(readout), levels, strict=True):
             for source in (path, path.read_bytes(), io.BytesIO(path.read_bytes())):
-                vector = listener.embed(source).embeddings[0]
+                heard = listener.embed(source)
+                vector = heard.embeddings[0]
                 np.testing.assert_allclose(vector, row, rtol=1e-5, atol=1e-5)
+                # Two decimals in the column.
+                np.testing.assert_allclose(heard.levels[0], level, atol=0.02)
             waves = Decoder(RATE, policy).decode(path).waves
             np.testing.assert_array_equal(
                 listener.embed_waveform(waves, RATE).embeddings[0], vector
