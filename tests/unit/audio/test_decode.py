@@ -57,6 +57,8 @@ def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
     mixed = read_audio(stereo_wav, channel="mix")
     np.testing.assert_allclose(mixed, stereo.mean(axis=1), atol=1e-7)
     assert mixed.dtype == np.float32
+    info = probe(stereo_wav)
+    assert (info.frames, info.sample_rate, info.channels, info.seconds) == (RATE, RATE, 2, 1.0)
     refused(stereo_wav, "no channel 2", "has 2", channel=2)
 
 
@@ -67,16 +69,6 @@ def test_resampling_keeps_the_duration_and_the_tone(stereo_wav, rate):
     t = np.arange(len(wave)) / rate
     inner = slice(rate // 10, -rate // 10)  # the filter rings at the edges
     np.testing.assert_allclose(wave[inner], 0.5 * np.sin(2 * np.pi * 440 * t)[inner], atol=2e-3)
-
-
-@pytest.mark.parametrize("extension", [".wav", ".flac", ".ogg", ".aiff", ".WAV"])
-def test_formats_are_read(tmp_path, stereo, extension):
-    path = tmp_path / f"clip{extension}"
-    soundfile.write(path, stereo, RATE)
-    info = probe(path)
-    assert (info.frames, info.sample_rate, info.channels, info.seconds) == (RATE, RATE, 2, 1.0)
-    # Vorbis is lossy; the others are 16 bits
-    np.testing.assert_allclose(read_audio(path), stereo[:, 0], atol=0.1)
 
 
 def test_blocks_join_without_a_seam(tmp_path, monkeypatch, stereo):
@@ -184,11 +176,6 @@ def test_paths_that_are_no_files_are_refused(tmp_path):
     refused(tmp_path / "pipe.wav", "not a regular file")
 
 
-def test_an_impossible_rate_is_refused(stereo_wav):
-    with pytest.raises(InputError, match="sample_rate"):
-        read_audio(stereo_wav, sample_rate=0)
-
-
 def test_content_that_was_read_already_is_decoded_in_place_of_the_file(stereo_wav, stereo):
     content = stereo_wav.read_bytes()
     stereo_wav.unlink()
@@ -204,5 +191,6 @@ def test_the_polyphase_resampler_is_scipys(tmp_path):
     soundfile.write(tmp_path / "a.wav", wave, 16_000, subtype="FLOAT")
     got = read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="polyphase")
     np.testing.assert_array_equal(got, resample_poly(wave, 2, 1).astype(np.float32))
-    with pytest.raises(InputError, match="'soxr' or 'polyphase'"):
-        read_audio(tmp_path / "a.wav", sample_rate=32_000, resampler="linear")
+    for options in ({"resampler": "linear"}, {"sample_rate": 0}):
+        with pytest.raises(InputError, match=next(iter(options))):
+            read_audio(tmp_path / "a.wav", **{"sample_rate": 32_000, **options})

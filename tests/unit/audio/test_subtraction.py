@@ -9,6 +9,7 @@ import pytest
 import textbook_subtraction as textbook
 from hypothesis import given
 from hypothesis import strategies as st
+from two_microphones import RATE, both
 
 from daco.audio import subtraction
 from daco.audio.subtraction import far_gain, least_squares, magnitude_gain, spectral_subtraction
@@ -18,14 +19,9 @@ BOTH = [(least_squares, textbook.least_squares, 1024)]
 BOTH += [(spectral_subtraction, textbook.spectral_subtraction, 512)]
 
 
-def two_microphones(samples, seed=0, level=0.1):
+def two_microphones(samples):
     """Noise that both hear, by different paths, and a hum that is at the near one."""
-    rng = np.random.default_rng(seed)
-    hall = rng.normal(0, level, samples + 30)
-    hum = 0.5 * level * np.sin(np.arange(samples) * 0.3) * rng.normal(1, 0.1, samples)
-    near = 0.8 * hall[30:] + 0.3 * hall[23:-7] + hum
-    far = hall[20:-10] - 0.2 * hall[:-30] + 0.02 * hum + rng.normal(0, 0.01 * level, samples)
-    return near.astype(np.float32), far.astype(np.float32)
+    return both(seconds=samples / RATE)
 
 
 def spectra(frames, frequencies, seed):
@@ -73,25 +69,13 @@ class TestLeastSquares:
         np.testing.assert_allclose(gain, path[0], atol=1e-9)
         np.testing.assert_allclose(near - gain * far, rest, atol=1e-9)
 
-    def test_the_machine_is_left_where_far_does_not_hear_it(self):
-        rng = np.random.default_rng(5)
-        hum = 0.1 * np.sin(np.arange(160_000) * 0.3)
-        hall = rng.normal(0, 0.3, 160_000)
-        clean = least_squares((hum + hall).astype(np.float32), hall.astype(np.float32))
-        assert np.std(clean - hum) < 0.1 * np.std(hall)
-        assert np.corrcoef(clean, hum)[0, 1] > 0.95
-
-    def test_silence_and_one_dead_microphone(self):
-        near, far = two_microphones(5_000)
+    @given(st.integers(513, 4000))
+    def test_silence_and_one_dead_microphone_at_every_length(self, samples):
+        near, far = two_microphones(samples)
         nothing = np.zeros_like(near)
         assert not least_squares(nothing, nothing).any()
         assert not least_squares(nothing, far).any()
-        np.testing.assert_allclose(least_squares(near, nothing), near, atol=1e-7)
-
-    @given(st.integers(513, 4000))
-    def test_an_untouched_clip_comes_back_at_every_length(self, samples):
-        near, _ = two_microphones(samples)
-        back = least_squares(near, np.zeros_like(near))
+        back = least_squares(near, nothing)
         np.testing.assert_allclose(back, near, rtol=0, atol=1e-5 * np.abs(near).max())
 
     def test_no_length_ends_in_a_click(self):
@@ -113,14 +97,6 @@ class TestLeastSquares:
 
 
 class TestSpectralSubtraction:
-    @pytest.mark.parametrize(
-        ("level", "left"), [(0.0, 1.0), (0.25, 0.75), (0.95, 0.05), (1.0, 0.1), (10.0, 0.1)]
-    )
-    def test_magnitudes_are_subtracted_down_to_a_tenth(self, level, left):
-        near, _ = two_microphones(6_000)
-        got = spectral_subtraction(near, np.float32(level) * near)
-        np.testing.assert_allclose(got, left * near, rtol=0, atol=2e-6 * np.abs(near).max())
-
     @given(st.integers(0, 2**32))
     def test_nothing_gets_louder_and_no_phase_turns(self, seed):
         near, far = spectra(20, 9, seed).astype(np.complex64)

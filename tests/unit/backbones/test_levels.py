@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import soundfile
 
 from daco.backbones.levels import (
     LEVELS,
@@ -13,10 +12,7 @@ from daco.backbones.levels import (
     sound_levels,
 )
 from daco.backbones.logmel import LogMel
-from daco.data.clips import Clip, ClipTable
-from daco.data.table import EmbeddingTable
-from daco.embedding.embed import embed_clips
-from daco.embedding.frontend import Frontend, Listener, embed_waves
+from daco.embedding.frontend import embed_waves
 
 RATE = 16_000
 
@@ -75,23 +71,6 @@ def test_text_of_a_table_gives_the_levels_back():
     assert parse_levels(levels_text(levels)) == pytest.approx(levels, abs=0.0051)
     assert parse_levels(["", ""]) is None
     assert parse_levels([None, "1 2 3"]) is None
-
-
-def test_a_table_has_the_levels_of_a_recording(tmp_path):
-    table = noise_clip(tmp_path)
-    embed_clips(table, LogMel(), tmp_path / "e.parquet", readouts=["mod", "cep"])
-    read = EmbeddingTable.read(tmp_path / "e.parquet")
-    expected = Listener(Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None))
-    levels = expected.embed(table.paths()[0]).levels
-    # two decimals in the column
-    assert parse_levels(read.columns[LEVELS]) == pytest.approx(levels, abs=0.02)
-    assert read.readouts == ("mod", "cep")
-
-
-def noise_clip(folder):
-    noise = 0.01 * np.random.default_rng(0).normal(size=2 * 48_000)
-    soundfile.write(folder / "a.wav", noise, 48_000, subtype="PCM_16")
-    return ClipTable(folder, (Clip("a.wav", "press"),))
 
 
 def test_of_several_networks_the_order_does_not_matter():
