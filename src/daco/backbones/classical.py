@@ -101,8 +101,8 @@ def mel_filters(sample_rate: int, fft_length: int, bands: int = 128) -> NDArray[
     return filters
 
 
-def _levels(waveform: Float32s, frames: Framing, filters: Any) -> Float32s:
-    """Powers of bands over time, (bands, frames); `filters` is sparse."""
+def _levels(waveform: Float32s, frames: Framing, filters: Float32s) -> Float32s:
+    """Powers of bands over time, (bands, frames); filters are (bands, frequencies)."""
     # Time last, because the filters and the modulation both run along contiguous time.
     levels = np.empty((filters.shape[0], frames.count(len(waveform))), np.float32)
     for columns, power in frames.powers(waveform):
@@ -110,7 +110,7 @@ def _levels(waveform: Float32s, frames: Framing, filters: Any) -> Float32s:
     return levels
 
 
-def mel_levels(waveform: Float32s, frames: Framing, filters: Any) -> Float32s:
+def mel_levels(waveform: Float32s, frames: Framing, filters: Float32s) -> Float32s:
     """Mel bands in decibels, (bands, frames) float32."""
     levels = _levels(waveform, frames, filters)
     levels += np.float32(POWER_FLOOR)
@@ -120,13 +120,11 @@ def mel_levels(waveform: Float32s, frames: Framing, filters: Any) -> Float32s:
 
 
 @lru_cache(maxsize=8)
-def mel_plan(sample_rate: int, seconds: float, hops: int, bands: int) -> tuple[Framing, Any]:
-    """Frames and sparse mel filters: few weights count, and no threaded product gets in the way."""
-    from scipy.sparse import csr_array
-
+def mel_plan(sample_rate: int, seconds: float, hops: int, bands: int) -> tuple[Framing, Float32s]:
+    """Frames and mel filters, dense: to load sparse matrices takes longer than to score a clip."""
     frames = framing(sample_rate, seconds, hops, fast=True)
     filters = mel_filters(sample_rate, frames.fft_length, bands)
-    return frames, csr_array(filters.astype(np.float32))
+    return frames, filters.astype(np.float32)
 
 
 def envelope_peaks(waveform: Float32s, sample_rate: int) -> Float32s:
@@ -149,16 +147,14 @@ def envelope_peaks(waveform: Float32s, sample_rate: int) -> Float32s:
 
 
 @lru_cache(maxsize=8)
-def _envelope_plan(sample_rate: int) -> tuple[Framing, Any]:
-    """The frames, and the sparse matrix (groups, frequencies) that averages powers of groups."""
-    from scipy.sparse import csr_array
-
+def _envelope_plan(sample_rate: int) -> tuple[Framing, Float32s]:
+    """The frames, and the matrix (groups, frequencies) that averages powers of groups."""
     frames = framing(sample_rate, 0.001, 8)
     hertz = np.arange(frames.fft_length // 2 + 1) * sample_rate / frames.fft_length
     edges = 125.0 * np.array(ENVELOPE_GROUPS)[:, None]
     inside = (edges[:-1] <= hertz) & (hertz < edges[1:])
     groups = inside / np.maximum(1, inside.sum(axis=1, keepdims=True))
-    return frames, csr_array(groups.astype(np.float32))
+    return frames, groups.astype(np.float32)
 
 
 @lru_cache(maxsize=8)

@@ -190,7 +190,7 @@ def check_fields(model: Mapping[str, Any]) -> None:
     require(0 < len(domains) <= MAX_DOMAINS, f"A model has 1 to {MAX_DOMAINS} domains.")
     require(list(domains) == sorted(set(domains)), "Domains must be different and sorted.")
     for name in ("clip_domains", "reference_domains"):
-        found = np.unique(model[name]).tolist()
+        found = sorted(set(model[name].tolist()))  # np.unique would load masked arrays
         require(found == every, f"{name} must have each {several}, and no others.")
     known = set(model["new_domains"].tolist()) <= set(every)
     require(known, f"A new clip is of none {several}.")
