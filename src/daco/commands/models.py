@@ -134,9 +134,9 @@ def headline(state: str, oddness: float, name: str) -> Text:
     """The first line of a verdict: decision, oddness and recording."""
     if state in JUDGED:
         word, style = JUDGED[state]
-        decision, figure = (f"{word:<7}", style), f" oddness {oddness:5.2f}  "
+        decision, figure = (f"{word:<7}", style), f"{oddness:7.2f}  "
     else:  # the oddness does not decide
-        decision, figure = (f"{state:<23}", "yellow"), ""
+        decision, figure = (f"{state:<16}", "yellow"), ""
     return Text.assemble(decision, figure, printable(name))
 
 

@@ -156,7 +156,7 @@ def _introduce(errors: Output, plant: Plant) -> None:
             errors.write(f"  watching {machine.folder}", wrap=False)
         errors.notes(model.info.warnings, "warning")
     errors.write(f"Results in {plant.store.database.label}", wrap=False)
-    errors.write("A recording is anomalous from an oddness of 1 on.")
+    errors.write("The figure is the oddness: a recording is anomalous from 1 on.")
 
 
 def _conclude(errors: Output, summary: Summary) -> None:
