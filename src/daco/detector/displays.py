@@ -84,7 +84,7 @@ class ScoreDisplay(_Display):
             axes.hist(values, edges, weights=shares, alpha=0.5, color=colour, label=str(name))
             axes.axvline(self.limits[name], color=colour, linestyle="--")
         axes.set(xlabel="anomaly score", ylabel="share of the domain")
-        axes.legend(title="dashed: limit")
+        axes.legend(title="dashed: limit", loc="upper right")
         return self
 
 
@@ -137,7 +137,7 @@ class CalibrationDisplay(_Display):
             axes.step(rates, realised, where="post", label=f"{name} ({len(values)} clips)")
         axes.set(xlabel="false-alarm rate that was asked for", ylabel="share called anomalous")
         axes.set(xlim=(0, 0.5), ylim=(0, 1))
-        axes.legend()
+        axes.legend(loc="upper left")
         return self
 
 
