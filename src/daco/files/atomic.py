@@ -14,13 +14,14 @@ from daco.errors import DataError
 from daco.files.remote import Location, explain_errors
 
 TEMPORARY = ".tmp"  # of unfinished files; a kill may leave one, which is never read
+PREVIOUS = ".previous"
+"""What is appended to the name of a file's version before the last one."""
 
+_ROOM = "Free some space and run it again."
+_FOLDER = "Choose a folder you may write to."
 _HINTS = {
-    errno.ENOSPC: "Free some space and run it again.",
-    errno.EDQUOT: "Your quota is used up: free some space and run it again.",
-    errno.EACCES: "Choose a folder you may write to.",
-    errno.EPERM: "Choose a folder you may write to.",
-    errno.EROFS: "Choose a folder you may write to.",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _ROOM),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _FOLDER),
     errno.ENOENT: "Create the folder first.",
     errno.EISDIR: "Choose the name of a file.",
 }
@@ -50,40 +51,35 @@ def atomic_write(path: Location) -> Iterator[Path]:
             with explain_errors(path, "written"):
                 path.fs.put_file(str(local), path.path)
         return
-    temporary = None
+    # tempfile.mkstemp would make a file that nobody else may read.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}")
     try:
         if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        temporary = _new_file(path)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        temporary.touch(exist_ok=False)
         yield temporary
         _sync(temporary)
         os.replace(temporary, path)
-        temporary = None
         _sync(path.parent)
     except OSError as error:
-        name = None if error.filename is None else str(error.filename)
-        if name not in (None, str(path), str(path.parent)) and not str(name).endswith(TEMPORARY):
+        if error.filename not in (None, str(path), str(path.parent), str(temporary)):
             raise  # of another file, such as a source that cannot be read
         raise write_error(path, error) from None
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-PREVIOUS = ".previous"
-"""What is appended to the name of a file's version before the last one."""
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def replace_file(path: Path, content: bytes) -> Path | None:
     """Write a file; the one that it replaces is kept as ``<name>.previous``, which is returned."""
-    before = path.read_bytes() if path.exists() else None
-    previous = path.with_name(path.name + PREVIOUS)
+    previous = None
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)
-        if before is not None:
+        if path.exists():
+            previous = path.with_name(path.name + PREVIOUS)
             with atomic_write(previous) as kept:
-                kept.write_bytes(before)
-    return None if before is None else previous
+                kept.write_bytes(path.read_bytes())
+    return previous
 
 
 def write_error(path: Location, error: OSError) -> DataError:
@@ -102,17 +98,6 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _new_file(target: Path) -> Path:
-    """A new empty file with the permissions that the process gives its files.
-
-    `tempfile.mkstemp` makes private files, and the umask that says what others may do can only be
-    read by setting it, for all threads at once.
-    """
-    path = target.with_name(f".{target.name}.{secrets.token_hex(8)}{TEMPORARY}")
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
-    return path
 
 
 @contextlib.contextmanager

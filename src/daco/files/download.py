@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from daco.errors import DownloadError, WeightsError
 from daco.files.atomic import atomic_write
+from daco.files.hashing import sha256_of_file
 from daco.version import __version__
 
 WEIGHTS_DIR_VARIABLE = "DACO_WEIGHTS_DIR"
 TIMEOUT = 30.0  # seconds without an answer after which a connection counts as broken
 RETRIES = 3  # after a connection that broke; pooch waits longer each time
-_HEADERS = {"User-Agent": f"daco/{__version__}"}
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes so far and, where known, the bytes in all."""
@@ -43,9 +42,7 @@ class WeightSource:
 
     def matches(self, file: Path) -> bool:
         """Whether a file is this checkpoint."""
-        import pooch
-
-        return file.is_file() and pooch.file_hash(str(file)) == self.sha256
+        return file.is_file() and sha256_of_file(file) == self.sha256
 
 
 def cache_dir() -> Path:
@@ -100,7 +97,7 @@ def install_weights(source: WeightSource, file: Path) -> Path:
 
 
 def fetch(
-    url: str, path: Path, checksum: str, progress: Progress | None = None, advice: str = ""
+    url: str, path: Path, checksum: str | None, progress: Progress | None = None, advice: str = ""
 ) -> Path:
     """Bring a file to `path`, unless it is there with its checksum, ``"sha256:..."`` or ``md5``.
 
@@ -109,9 +106,13 @@ def fetch(
     import pooch
 
     pooch.get_logger().setLevel(logging.WARNING)
-    bar = False if progress is None else _ProgressBar(progress)
-    download = pooch.HTTPDownloader(progressbar=bar, headers=_HEADERS, timeout=TIMEOUT)
+    download = pooch.HTTPDownloader(
+        progressbar=_ProgressBar(progress) if progress else False,
+        headers={"User-Agent": f"daco/{__version__}"},
+        timeout=TIMEOUT,
+    )
     with _explain_errors(url, advice):
+        # As pooch.retrieve, which does not try again.
         files = pooch.create(
             path.parent,
             base_url="",
@@ -141,17 +142,7 @@ class _ProgressBar:
         pass
 
 
-def fetch_json(url: str, advice: str = "") -> Any:
-    """Return the JSON document at an address."""
-    import requests
-
-    with _explain_errors(url, advice):
-        answer = requests.get(url, timeout=TIMEOUT, headers=_HEADERS)
-        answer.raise_for_status()
-        return answer.json()
-
-
-@contextmanager
+@contextlib.contextmanager
 def _explain_errors(url: str, advice: str) -> Iterator[None]:
     """Turn the errors of a download into a DownloadError that says what to do."""
     import requests
@@ -159,14 +150,17 @@ def _explain_errors(url: str, advice: str) -> Iterator[None]:
     try:
         yield
     except requests.ConnectionError:
-        problem = f"Cannot reach {urlsplit(url).hostname} for {url}"
-        remedy = f"Check the network or the proxy setting (HTTPS_PROXY). {advice}"
+        raise DownloadError(
+            f"Cannot reach {urlsplit(url).hostname} for {url}. Check the network or the proxy "
+            f"setting (HTTPS_PROXY). {advice}".rstrip()
+        ) from None
     except (requests.RequestException, ValueError) as error:  # a status, or a wrong checksum
-        problem = f"Fetching {url} failed ({error})"
-        remedy = "Nothing of it is used. Check the address, or run the same command again later."
+        raise DownloadError(
+            f"Fetching {url} failed ({error}). Nothing of it is used. Check the address, or run "
+            "the same command again later."
+        ) from None
     except OSError as error:
-        problem = f"Cannot write {error.filename or url} ({error.strerror or error})"
-        remedy = "Choose a folder that is writable and has room."
-    else:
-        return
-    raise DownloadError(f"{problem}. {remedy}".rstrip())
+        raise DownloadError(
+            f"Cannot write {error.filename or url} ({error.strerror or error}). Choose a folder "
+            "that is writable and has room."
+        ) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from daco.errors import DownloadError, InputError
 from daco.files.atomic import atomic_write
-from daco.files.download import fetch, fetch_json
+from daco.files.download import fetch
 from daco.text import suggestion
 
 ZENODO_API = "https://zenodo.org/api"
@@ -83,14 +84,15 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
     api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
     url = f"{api}/records/{RECORDS[year][split]}"
-    document = fetch_json(
-        url,
+    advice = (
         f"On a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
-        "unpacked folders to it.",
+        "unpacked folders to it."
     )
+    with tempfile.TemporaryDirectory(prefix="daco-") as folder:
+        record = fetch(url, Path(folder) / "record.json", None, advice=advice).read_bytes()
     newest: dict[str, tuple[int, Archive]] = {}
     try:
-        for entry in document["files"]:
+        for entry in json.loads(record)["files"]:
             match = re.fullmatch(_NAMES[split], entry["key"])
             if match is None:
                 continue
@@ -100,7 +102,7 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
             size, checksum = int(entry["size"]), str(entry["checksum"])
             if not re.fullmatch(r"md5:[0-9a-f]{32}", checksum):  # pooch takes any file for ""
                 raise ValueError(f"{checksum!r} is not an MD5 checksum")
-            if revision >= newest.get(machine, (0, None))[0]:
+            if machine not in newest or revision > newest[machine][0]:
                 archive = Archive(entry["key"], split, machine, size, checksum, link, root)
                 newest[machine] = revision, archive
     except (KeyError, TypeError, ValueError) as error:
@@ -179,14 +181,17 @@ def download_dataset(
 
 def _unpack(archive: Archive) -> None:
     """Unpack an archive, list its files when all are there, and remove it."""
+    import pooch
+
     try:
         with zipfile.ZipFile(archive.file) as content:
-            content.extractall(archive.target)
-            files = {each.filename: each.file_size for each in content.infolist()}
-        sizes = {name: size for name, size in files.items() if not name.endswith("/")}
+            sizes = {each.filename: each.file_size for each in content.infolist()}
+        unpack = pooch.Unzip(extract_dir=str(archive.target))
+        unpack(str(archive.file), "download", None)
+        files = {name: size for name, size in sizes.items() if not name.endswith("/")}
         archive.receipt.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(archive.receipt) as temporary:
-            receipt = {"checksum": archive.checksum, "files": sizes}
+            receipt = {"checksum": archive.checksum, "files": files}
             temporary.write_text(json.dumps(receipt), encoding="utf-8")
         archive.file.unlink()
         if not any(archive.file.parent.iterdir()):
