@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from daco.commands.console import interruptible
+from daco.commands.options import Location
 from daco.version import __version__
 
 COMMANDS = {
@@ -41,16 +44,29 @@ COMMANDS = {
 }
 """Every command, with the sentence that ``daco --help`` prints."""
 
+_WORDS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH", Location: "PATH"}
 _MODULES = {"verify": "freeze"}  # of commands that are not in a module of their name
 
 
 def load_command(name: str) -> Any:
     """Import a command: its module, and what it is to typer."""
     attribute = name.replace("-", "_")
-    module = import_module(f"daco.commands.{_MODULES.get(name, attribute)}")
+    function = getattr(import_module(f"daco.commands.{_MODULES.get(name, attribute)}"), attribute)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(getattr(module, attribute))
-    return typer.main.get_command(alone)
+    alone.command(name)(function)
+    command: Any = typer.main.get_command(alone)
+    types = get_type_hints(function)
+    for parameter in command.params:
+        if parameter.metavar is None and parameter.param_type_name == "option":
+            parameter.metavar = _value_in_help(types.get(parameter.name))
+    return command
+
+
+def _value_in_help(kind: Any) -> str | None:
+    """The word for a value in help texts; None for a choice, which typer lists."""
+    while get_origin(kind) not in (None, Literal):  # int | None, list[str]
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    return _WORDS.get(kind)
 
 
 class _Group(TyperGroup):

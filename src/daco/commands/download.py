@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from daco.commands.console import Output, progress_bars
-from daco.commands.options import argument, flag, option
+from daco.commands.options import argument, flag, option, options
 from daco.errors import DownloadError, InputError
 from daco.text import quantity, suggestion
 
@@ -33,7 +33,7 @@ def download(
     machine: Annotated[list[str] | None, option("Fetch only this machine. Repeat it.")] = None,
     split: Annotated[
         list[Split] | None,
-        option("Fetch only dev, train (additional training) or test (evaluation). Repeat it."),
+        options("Fetch only dev, train (additional training) or test (evaluation). Repeat it."),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
