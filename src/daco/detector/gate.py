@@ -41,6 +41,10 @@ to. Each of 50 fan clips among 43 bearing normals reaches it, and one or two of 
 
 DOUBTFUL_LISTED = 3
 
+LEAST_USUAL = 3.0
+"""Decibels that two normals usually differ by in their octave bands, at the least: about 1 dB in
+each of the eight, which is hardly heard. Otherwise some clips of any steady hum are named."""
+
 FEWEST = 8
 """Fewest normals of a domain among which one can be called unlike the others."""
 
@@ -146,7 +150,8 @@ def _farther(normals: Normals, known: MachineModel | None) -> tuple[Float64s, Fl
         return in_bands, in_bands
     if normals.levels is not None:
         bands = normals.levels[:, _BANDS]
-        in_bands = _times_farther(bands - bands.mean(axis=1, keepdims=True), labels, cdist)
+        shapes = bands - bands.mean(axis=1, keepdims=True)
+        in_bands = _times_farther(shapes, labels, cdist, LEAST_USUAL)
     if known is not None:
         X = np.concatenate([X, known.embeddings])
         labels += [known.domains[code] for code in known.clip_domains]
@@ -162,9 +167,7 @@ def doubtful_normals(normals: Normals) -> dict[int, str]:
         return {}
     second, times = _second_nearest(normals.levels[:, _BANDS], cdist), np.zeros(len(normals))
     for members in _large_domains(normals.domains):
-        usual = float(np.median(second[members]))
-        if usual > 0:
-            times[members] = second[members] / usual
+        times[members] = second[members] / max(float(np.median(second[members])), LEAST_USUAL)
     odd = [row for row in np.argsort(-times)[:DOUBTFUL_LISTED].tolist() if times[row] > DOUBTFUL]
     return {row: f"{times[row]:.1f} {_THAN_USUAL} by its octave bands" for row in odd}
 
@@ -183,12 +186,17 @@ def unlikeness(X: Floats, domains: Sequence[str], views: Views | None = None) ->
     return np.exp(0.5 * np.log(np.maximum(squares, _LEAST)).mean(axis=0)) * (squares[0] > 0)
 
 
-def _times_farther(rows: Floats, domains: Sequence[str], distances: Distances) -> Float64s:
-    """The distance to the second nearest row over the median within the domain; 0 for a few."""
+def _times_farther(
+    rows: Floats, domains: Sequence[str], distances: Distances, least: float = 0.0
+) -> Float64s:
+    """The distance to the second nearest row over the median within the domain; 0 for a few.
+
+    The median counts as `least` where it is smaller.
+    """
     second, times = _second_nearest(rows, distances), np.zeros(len(rows))
     for members in _large_domains(domains):
         some = rows[members[:: -(-len(members) // _SAMPLE)]]
-        usual = float(np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
+        usual = max(least, np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
         times[members] = np.maximum(second[members] / usual, _LEAST) if usual > 0 else 1.0
     return times
 
