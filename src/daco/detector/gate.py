@@ -196,7 +196,8 @@ def _times_farther(
     second, times = _second_nearest(rows, distances), np.zeros(len(rows))
     for members in _large_domains(domains):
         some = rows[members[:: -(-len(members) // _SAMPLE)]]
-        usual = max(least, np.median(distances(some, some)[np.triu_indices(len(some), 1)]))
+        between = distances(some, some)[np.triu_indices(len(some), 1)]
+        usual = max(least, float(np.median(between)))
         times[members] = np.maximum(second[members] / usual, _LEAST) if usual > 0 else 1.0
     return times
 
