@@ -94,7 +94,7 @@ def read_clips(
         sizes, oddities = list_audio(source)
         if not sizes:
             raise DataError(_nothing_in(source, oddities))
-        tree = read_tree(source, sizes, year=year, renamed=truth is None, oddities=oddities)
+        tree = read_tree(source, list(sizes), year=year, oddities=oddities)
         if tree is None:
             clips, more, note = read_folder(source, list(sizes), year, *levels)
             oddities += more
