@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dcase_trees import anonymous, labelled_test, make, make_machine, make_truth, only, train
+from dcase_trees import anonymous, labelled_test, make, make_machine, only, train
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -136,7 +136,7 @@ def test_labelled_clips_need_no_truth(tmp_path, truth):
 
 
 def test_truth_that_is_no_truth_is_an_error(evaluation, truth, tmp_path):
-    with pytest.raises(DataError, match="no labels of clips in .*nowhere"):
+    with pytest.raises(DataError, match=r"no labels of clips in .*nowhere"):
         read_clips(evaluation, truth=tmp_path / "nowhere")
     file = truth / "ground_truth_data/ground_truth_Scanner_section_00_test.csv"
     file.write_text("section_00_0001.wav,score\n")
