@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +9,6 @@ from dataclasses import dataclass
 
 from daco.data.clips import ONE_DOMAIN, stem_of
 from daco.errors import DataError
-from daco.files.remote import Location, explain_errors
 from daco.text import name_list, quantity
 
 _TABLE = """
@@ -202,32 +199,16 @@ def parse_attributes(tail: str) -> dict[str, str]:
         return {}
     # The one key known to have an underscore of its own.
     tokens = tail.replace("mic_pos_", "mic-pos_").split("_")
-    keys, values = tokens[::2], tokens[1::2]
-    if len(keys) == len(values) and all(key.replace("-", "").isalpha() for key in keys):
-        return number_keys(
-            zip((key.replace("mic-pos", "mic_pos") for key in keys), values, strict=True)
-        )
-    glued = [re.fullmatch(r"([A-Za-z]*[a-z])(\d[\d.]*|[A-Z])", token) for token in tokens]
-    if all(glued):
-        return number_keys((match[1], match[2]) for match in glued if match)
-    return {"raw": tail}
-
-
-def number_keys(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Pairs as a dict; a key that comes again is numbered."""
-    numbered: dict[str, str] = {}
+    pairs = list(zip(tokens[::2], tokens[1::2], strict=False))
+    if len(tokens) % 2 or not all(key.replace("-", "").isalpha() for key, _ in pairs):
+        glued = [re.fullmatch(r"([A-Za-z]*[a-z])(\d[\d.]*|[A-Z])", token) for token in tokens]
+        if not all(glued):
+            return {"raw": tail}
+        pairs = [(match[1], match[2]) for match in glued if match]
+    attributes: dict[str, str] = {}
     times: Counter[str] = Counter()
     for key, value in pairs:
-        times[key] += 1
-        numbered[key if times[key] == 1 else f"{key}#{times[key]}"] = value
-    return numbered
-
-
-def read_csv(path: Location) -> list[list[str]]:
-    """The lines of a file of the organisers that are not empty."""
-    try:
-        with explain_errors(path):
-            text = path.read_bytes().decode("utf-8-sig")
-        return [line for line in csv.reader(io.StringIO(text, newline="")) if line]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} could not be read: {error}.") from None
+        name = key.replace("mic-pos", "mic_pos")
+        times[name] += 1
+        attributes[name if times[name] == 1 else f"{name}#{times[name]}"] = value
+    return attributes

@@ -7,40 +7,35 @@ them completely: names return every year.
 
 from __future__ import annotations
 
+import csv
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daco.data.clips import Clip, machine_title, stem_of
-from daco.data.dcase import MACHINES, YEAR, parse_name, read_csv, year_of_names
+from daco.data.dcase import MACHINES, YEAR, parse_name, year_of_names
 from daco.errors import DataError
-from daco.text import name_list
+from daco.text import name_list, quantity
 
-_DATA, _DOMAIN, _ATTRIBUTES = "ground_truth_data", "ground_truth_domain", "ground_truth_attributes"
-_DOMAINS = ("source", "target")
-_KINDS = (_DATA, _DOMAIN, _ATTRIBUTES)
-_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:(source|target)_)?test\.csv")
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COLUMNS = {
+    "ground_truth_data": "label",
+    "ground_truth_domain": "domain",
+    "ground_truth_attributes": "labelled",
+}
+"""The column of a truth that each folder of a checkout has."""
+
+_FILE = re.compile(r"ground_truth_(.+)_section_(\d+)_(?:source_|target_)?test\.csv")
 _LIST = re.compile(r"eval_data_list(?:_(20\d\d))?\.csv")
+_CLIP = ["machine", "section", "clip"]
 
-
-class _Group(NamedTuple):
-    """Test clips of one truth file; `domain` is in the names of anonymous clips until 2021."""
-
-    machine: str
-    section: str
-    domain: str | None
-
-    def file(self, kind: str) -> str:
-        middle = f"{self.domain}_" if self.domain else ""
-        return f"{kind}/ground_truth_{self.machine}_section_{self.section}_{middle}test.csv"
-
-
-Files = dict[tuple[str, _Group], dict[str, list[str]]]
-"""The values of each clip, by kind and group, and by anonymous name without ending."""
+_Value = tuple[str, str, str, str, Any]
+"""Machine, section, name of a clip without ending, column, and value."""
 
 
 class Truth(NamedTuple):
@@ -48,7 +43,9 @@ class Truth(NamedTuple):
 
     place: Path
     year: int | None
-    files: Files
+    clips: pd.DataFrame
+    """``machine, section, clip`` (the anonymous name without ending), ``label, domain`` and
+    ``labelled``, the other names of the clip, missing where they are unknown."""
 
 
 def read_truth(truth: Path | str) -> Truth:
@@ -58,70 +55,94 @@ def read_truth(truth: Path | str) -> Truth:
     perhaps ``ground_truth_attributes``, with the labelled names of clips.
     """
     place = Path(truth).expanduser()
-    folder = place.parent if place.name in _KINDS else place
+    folder = place.parent if place.name in _COLUMNS else place
     lists = [path for path in folder.glob("eval_data_list*.csv") if _LIST.fullmatch(path.name)]
-    if place.is_file() or (len(lists) == 1 and not (folder / _DATA).is_dir()):
+    if place.is_file() or (len(lists) == 1 and not (folder / "ground_truth_data").is_dir()):
         place = place if place.is_file() else lists[0]
-        files = _read_list(place)
+        clips = _one_row_per_clip(_values_of_list(place), place)
     else:
-        place, files = folder, _read_checkout(folder)
+        place = folder
+        clips = _one_row_per_clip(_values_of_checkout(folder), place)
     scripts = (path.name for path in place.glob("dcase20*_task2_evaluator.py"))
     parts = (*scripts, *reversed(Path(os.path.abspath(place)).parts))
     matches = (YEAR.match(part) or _LIST.fullmatch(part) for part in parts)
-    named = next((int(match[1]) for match in matches if match and match[1]), None)
-    return Truth(
-        place, named or year_of_names(stem for rows in files.values() for stem in rows), files
-    )
+    year = next((int(match[1]) for match in matches if match and match[1]), None)
+    return Truth(place, year or year_of_names(clips["clip"]), clips)
 
 
-def _read_checkout(folder: Path) -> Files:
-    of_2021 = any((folder / _DATA).glob("*_source_test.csv"))
-    wanted = (_DATA,) if of_2021 else (_DATA, _DOMAIN)
-    if absent := [name for name in wanted if not (folder / name).is_dir()]:
-        raise DataError(
-            f"No folder {' and no folder '.join(absent)} in {folder}. Give a checkout of the "
-            "official evaluator, such as dcase2024_task2_evaluator, or its eval_data_list.csv."
-        )
-    files: Files = {}
-    for kind in _KINDS:
+def _values_of_checkout(folder: Path) -> Iterator[_Value]:
+    for kind, column in _COLUMNS.items():
         for path in sorted((folder / kind).glob("ground_truth_*.csv")):
             if match := _FILE.fullmatch(path.name):
-                rows = files.setdefault((kind, _Group(*match.groups())), {})
-                for number, line in enumerate(read_csv(path), 1):
-                    _add_row(rows, kind, line, f"{kind}/{path.name}, row {number}")
-    return files
+                for row, line in _rows(path):
+                    if len(line) < 2 or not (column == "labelled" or line[1] in ("0", "1")):
+                        raise DataError(f"{path}, row {row}: not a file name and 0 or 1.")
+                    values = {
+                        "label": line[1],
+                        "domain": "target" if line[1] == "1" else "source",
+                        "labelled": list(map(stem_of, line[1:])),
+                    }
+                    yield match[1], match[2], stem_of(line[0]), column, values[column]
 
 
-def _read_list(path: Path) -> Files:
+def _values_of_list(path: Path) -> Iterator[_Value]:
     """A line of one word begins a machine; others have a clip's two names, in 2020 also a label."""
-    files: Files = {}
     machine = ""
-    for number, line in enumerate(read_csv(path), 1):
-        where = f"{path.name}, row {number}"
-        values = [value.strip() for value in line if value.strip()]
-        if len(values) == 1:
-            machine = values[0]
+    for row, line in _rows(path):
+        if len(line) == 1:
+            machine = line[0]
             continue
-        own, name = map(parse_name, [*values, "", ""][:2])
+        own, name, labelled = parse_name(line[0]), parse_name(line[1]), [stem_of(line[1])]
         if not machine or own is None or name is None or name.label is None:
-            raise DataError(f"{where}: neither a machine nor a clip's anonymous and labelled name.")
-        group = _Group(machine, own.section, own.domain)
-        label = values[2] if values[2:] else str(name.label)
-        domain = str(int(name.domain == "target"))
-        for kind, value in zip(_KINDS, (label, domain, values[1]), strict=True):
-            _add_row(files.setdefault((kind, group), {}), kind, [values[0], value], where)
-    return files
+            raise DataError(
+                f"{path}, row {row}: neither a machine nor a clip's anonymous and labelled name."
+            )
+        values = {"label": name.label, "domain": name.domain, "labelled": labelled}
+        for column, value in values.items():
+            yield machine, own.section, stem_of(line[0]), column, value
 
 
-def _add_row(rows: dict[str, list[str]], kind: str, line: Sequence[str], where: str) -> None:
-    values = [value.strip() for value in line]
-    if len(values) < 2 or not (kind == _ATTRIBUTES or values[1] in ("0", "1")):
-        expected = "a labelled name" if kind == _ATTRIBUTES else "0 or 1"
-        raise DataError(f"{where}: not a file name and {expected}.")
-    stem = stem_of(values[0])
-    if stem in rows:
-        raise DataError(f"{where}: {name_list([stem])} is there more than once.")
-    rows[stem] = values[1:]
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row of a file of the organisers, counted from 1."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        for row, line in enumerate(csv.reader(lines), 1):
+            if cells := [cell.strip() for cell in line if cell.strip()]:
+                yield row, cells
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} could not be read: {error}.") from None
+
+
+def _one_row_per_clip(values: Iterable[_Value], place: Path) -> pd.DataFrame:
+    """The table of a truth, in which every clip has a label and a domain."""
+    import pandas as pd
+
+    frame = pd.DataFrame(values, columns=[*_CLIP, "column", "value"])
+    if frame.empty:
+        raise DataError(
+            f"There are no labels of clips in {place}. Give a checkout of the official evaluator, "
+            "such as dcase2024_task2_evaluator, or its eval_data_list.csv."
+        )
+    twice = frame[frame.duplicated([*_CLIP, "column"])]
+    if len(twice):
+        raise DataError(f"{place} names clips more than once: {_listed(twice)}.")
+    table = frame.pivot(index=_CLIP, columns="column", values="value").reset_index()
+    table = table.reindex(columns=[*_CLIP, *_COLUMNS.values()])
+    names = [parse_name(clip) for clip in table["clip"]]
+    in_name = pd.Series([None if name is None else name.domain for name in names], dtype=object)
+    table["domain"] = table["domain"].astype(object).where(table["domain"].notna(), in_name)
+    incomplete = table[table[["label", "domain"]].isna().any(axis=1)]
+    if len(incomplete):
+        raise DataError(
+            f"{place} has the label or the domain of only some clips: {_listed(incomplete)}. Get "
+            "the whole evaluator again."
+        )
+    return table.astype({"label": int})
+
+
+def _listed(clips: pd.DataFrame) -> str:
+    """The clips of a table in words."""
+    return name_list((clips["machine"] + "/" + clips["clip"]).drop_duplicates(), 3)
 
 
 def inject_truth(
@@ -131,102 +152,70 @@ def inject_truth(
 
     Oddities are appended. A `DataError` says where names or years differ.
     """
+    import pandas as pd
+
     truth = given if isinstance(given, Truth) else read_truth(given)
-    groups: dict[_Group, list[int]] = defaultdict(list)
-    for index in _unlabelled(clips, truth, oddities):
-        clip, name = clips[index], parse_name(clips[index].path)
-        # All clips of 2020 are of one domain, which names of files do not say.
-        domain = name.domain if name and name.label is None else None
-        groups[_Group(clip.machine, clip.section, domain)].append(index)
-    result, problems = list(clips), list[str]()
-    for group, indices in groups.items():
-        stems = [stem_of(clips[index].path) for index in indices]
-        has_file = any((kind, group) in truth.files for kind in _KINDS)
-        if not has_file and not any(map(parse_name, stems)):
-            continue  # strays among labelled clips, no evaluation set
-        found = list(_differences(truth, group, stems))
-        problems += found
-        for index, stem in zip(() if found else indices, stems, strict=False):
-            label = int(truth.files[_DATA, group][stem][0])
-            domain = group.domain or _DOMAINS[int(truth.files[_DOMAIN, group][stem][0])]
-            result[index] = replace(clips[index], label=label, domain=domain)
+    result = list(clips)
+    unknown = [at for at, clip in enumerate(clips) if clip.split == "test" and clip.label is None]
+    if not unknown:
+        oddities.append(f"The truth in {truth.place} was not needed: every test clip has a label.")
+    require_year(truth, ((clips[at].year, clips[at].machine) for at in unknown), oddities)
+    of_year = [at for at in unknown if _may_be_same(clips[at].year, truth.year)]
+    rows = [(clips[at].machine, clips[at].section, stem_of(clips[at].path), at) for at in of_year]
+    wanted = pd.DataFrame(rows, columns=[*_CLIP, "at"])
+    known = truth.clips.merge(wanted[_CLIP[:2]].drop_duplicates())
+    both = wanted.merge(known, how="outer", on=_CLIP, indicator=True)
+    differences = {
+        "without a row": both[both["_merge"] == "left_only"],
+        "only in the truth": both[both["_merge"] == "right_only"],
+        "there twice": wanted[wanted.duplicated(_CLIP)],
+    }
+    problems = [
+        f"{quantity(each, 'clip')} {what} ({_listed(each)})"
+        for what, each in differences.items()
+        if len(each)
+    ]
     if problems:
         raise DataError(
-            f"The truth in {truth.place} does not fit the test clips: {name_list(problems, 8)}. "
+            f"The truth in {truth.place} does not fit the test clips: {', '.join(problems)}. "
             "Recordings and evaluator must be of the same year, and all test clips unpacked."
         )
+    for at, label, domain in both[["at", "label", "domain"]].itertuples(index=False):
+        result[int(at)] = replace(clips[int(at)], label=int(label), domain=domain)
     return result
 
 
-def _differences(truth: Truth, group: _Group, stems: Sequence[str]) -> Iterator[str]:
-    """What differs between the names of clips and those in each file of the truth."""
-    times = Counter(stems)
-    for kind in _KINDS:
-        rows = truth.files.get((kind, group))
-        if rows is None:
-            if kind == _DATA or (kind == _DOMAIN and not group.domain):
-                yield f"there is no {group.file(kind)}"
-            continue
-        where = truth.place.name if truth.place.is_file() else group.file(kind)
-        differences = {
-            "without a row for": times.keys() - rows,
-            "with rows for missing clips:": rows.keys() - times,
-            "of clips that are there twice:": {stem for stem, count in times.items() if count > 1},
-        }
-        for what, names in differences.items():
-            if names:
-                yield f"{where} {what} {len(names)} ({name_list(sorted(names), 3)})"
+def _may_be_same(year: int | None, other: int | None) -> bool:
+    return None in (year, other) or year == other
 
 
-def _unlabelled(clips: Sequence[Clip], truth: Truth, oddities: list[str]) -> list[int]:
-    """The test clips without a label that are of the truth's year: names return every year."""
-    found = [i for i, clip in enumerate(clips) if clip.split == "test" and clip.label is None]
-    if not found:
-        oddities.append(f"The truth in {truth.place} was not needed: every test clip has a label.")
-    machines = dict.fromkeys((clips[index].year, clips[index].machine) for index in found)
-    years = sorted({year for year, _ in machines if year is not None})
-    named = name_list(map(str, years))
+def require_year(
+    truth: Truth, machines: Iterable[tuple[int | None, str]], oddities: list[str]
+) -> None:
+    """Raise an error unless machines without labels can be of the year of a truth.
+
+    Names return every year. A sentence is appended to the oddities for each machine of another
+    year, and for each whose name does not show that it is of the same year.
+    """
+    keys = list(dict.fromkeys(machines))
+    years = sorted({year for year, _ in keys if year is not None})
     if truth.year is None and len(years) > 1:
         raise DataError(
-            f"The clips are of the years {named}, and the year of the truth in {truth.place} is "
-            "not known. Read one year at a time."
+            f"The clips are of the years {name_list(map(str, years))}, and the year of the truth "
+            f"in {truth.place} is not known. Read one year at a time."
         )
     if truth.year is not None and years and truth.year not in years:
         raise DataError(
             f"The truth in {truth.place} is of {truth.year}, the test clips without a label are "
-            f"of {named}. Give the evaluator of that year."
+            f"of {name_list(map(str, years))}. Give the evaluator of that year."
         )
-    for year, machine in machines:
-        # Names of 2020 and 2021 have other forms.
+    for year, machine in keys:
         among = [str(y) for y, sets in MACHINES.items() if y >= 2022 and machine in sets["eval"]]
-        if None not in (year, truth.year):
-            if year != truth.year:
-                oddities.append(
-                    f"{machine_title(year, machine)}: no truth, it is of {truth.year} only."
-                )
-        elif len(among) > 1:
+        if not _may_be_same(year, truth.year):
+            title = machine_title(year, machine)
+            oddities.append(f"{title}: no truth, it is of {truth.year} only.")
+        elif None in (year, truth.year) and len(among) > 1:
             oddities.append(
                 f"{machine} is a machine of {' and '.join(among)}, and nothing here shows that "
                 "the recordings and the truth are of the same year."
             )
-    return [i for i in found if None in (clips[i].year, truth.year) or clips[i].year == truth.year]
-
-
-def truth_clips(truth: Truth, year: int | None = None) -> list[Clip]:
-    """The test clips that a truth names, without what it says about them."""
-    return [
-        Clip(stem, group.machine, year, group.section, split="test")
-        for (kind, group), rows in sorted(truth.files.items(), key=str)
-        if kind == _DATA
-        for stem in rows
-    ]
-
-
-def labelled_names(truth: Truth) -> dict[tuple[str, str, str], set[str]]:
-    """The anonymous names of each machine, section and labelled name, all without ending."""
-    others: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for (kind, group), rows in truth.files.items():
-        for stem, labelled in rows.items() if kind == _ATTRIBUTES else ():
-            for name in labelled:
-                others[group.machine, group.section, stem_of(name)].add(stem)
-    return others

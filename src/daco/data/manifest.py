@@ -11,12 +11,11 @@ import csv
 import json
 import os
 import posixpath
+import re
 from collections.abc import Callable, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.columns import clip_columns
@@ -26,6 +25,7 @@ from daco.files.remote import (
     Location,
     bucket_of,
     explain_errors,
+    is_remote,
     is_url,
     name_of,
     open_location,
@@ -35,7 +35,10 @@ from daco.files.remote import (
 from daco.text import name_list, quantity, spreadsheet_safe, suggestion
 
 _NOTHING = ("", "nan", "none", "null", "<na>")  # what spreadsheets and pandas leave in a cell
-_ESCAPED = r"^'(?='*[=+\-@\t\r])"  # by `spreadsheet_safe`
+_ESCAPED = re.compile(r"^'(?='*[=+\-@\t\r])")  # by `spreadsheet_safe`
+
+Cells = dict[str, list[Any]]
+"""The values of columns, None where a cell is empty."""
 
 
 def read_manifest(
@@ -43,36 +46,35 @@ def read_manifest(
 ) -> tuple[Location, list[Clip], dict[str, int]]:
     """Read a manifest: the root of its clips, the clips, and the bytes of each.
 
-    Oddities are appended. The root is the manifest's folder, or the bucket of URIs.
+    Oddities are appended. The root is the manifest's folder, or the bucket of URLs.
     """
-    frame = read_texts(path)
+    given, ignored = read_cells(path)
     oddities += [
         f"Column {name_list([name])!r} of {path.name} ignored.{suggestion(name, COLUMNS)}"
-        for name in filter(None, frame.attrs["ignored"])
+        for name in filter(None, ignored)
     ]
-    given = {name: frame[name].tolist() for name in frame}
+    n_clips = len(given["path"])
+    splits = given.get("split", [None if "label" in given else "train"] * n_clips)
     root, given["path"] = _located(given["path"], path)
     for name, value in (("machine", name_of(root)), ("section", "00"), ("split", "train")):
         if name in given:
             given[name] = [value if cell is None else cell for cell in given[name]]
     if year is not None:
-        given["year"] = [cell or year for cell in given.get("year", [None] * len(frame))]
+        given["year"] = [cell or year for cell in given.get("year", [None] * n_clips)]
     try:
-        columns = clip_columns(given, len(frame), root=root, first=1)
+        columns = clip_columns(given, n_clips, root=root, first=1)
     except InputError as error:
         raise DataError(error.reason, path=path) from None
-    unsplit = frame["split"].isna() if "split" in frame else np.full(len(frame), "label" in frame)
-    anomalies = (columns["label"] == 1) & unsplit
-    if anomalies.any():
-        raise DataError(
-            f"row {int(np.argmax(anomalies)) + 1}, column 'split': missing for an anomaly, which "
-            "would make it a training clip. Write train or test in every row.",
-            path=path,
-        )
     rows = zip(*(columns[name].tolist() for name in COLUMNS), strict=True)
     clips = [Clip(**dict(zip(COLUMNS, row, strict=True))) for row in rows]
     first_row: dict[str, int] = {}
-    for row, clip in enumerate(clips, 1):
+    for row, (clip, split) in enumerate(zip(clips, splits, strict=True), 1):
+        if clip.label == 1 and split is None:
+            raise DataError(
+                f"row {row}, column 'split': missing for an anomaly, which would make it a "
+                "training clip. Write train or test in every row.",
+                path=path,
+            )
         if first_row.setdefault(clip.path, row) != row:
             raise DataError(
                 f"row {row}, column 'path': {name_list([clip.path])!r} is already in row "
@@ -89,18 +91,22 @@ def read_manifest(
     return root, clips, {name: file.st_size for name, file in files.items()}
 
 
-def read_texts(path: Location, is_used: Callable[[str], bool] = COLUMNS.__contains__) -> Any:
-    """Read the used columns of a CSV or Parquet file as text, None where a cell is empty.
+def read_cells(
+    path: Location, is_used: Callable[[str], bool] = COLUMNS.__contains__
+) -> tuple[Cells, list[str]]:
+    """Read the used columns of a CSV or Parquet file, and the names of the others.
 
-    There must be a column ``path``. ``attrs["ignored"]`` has the names of the other columns.
+    There must be a column ``path``. Names of used columns may have capitals and blanks.
     """
     readers = {".csv": _read_csv, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
         raise DataError(f"{path} is not a manifest. Give a folder, or a .csv or .parquet file.")
-    frame = readers[path.suffix.lower()](path, is_used)
-    names = [str(name).strip() for name in frame.columns]
-    names = [name.lower() if is_used(name.lower()) > is_used(name) else name for name in names]
-    frame.columns = names
+
+    def plain(name: str) -> str:
+        return name.strip() if is_used(name.strip()) else name.strip().lower()
+
+    found = readers[path.suffix.lower()](path, lambda name: is_used(plain(name)))
+    names = [plain(name) for name, _ in found]
     if "path" not in names:
         listed = name_list(map(repr, names)) or "none"
         raise DataError(
@@ -109,29 +115,33 @@ def read_texts(path: Location, is_used: Callable[[str], bool] = COLUMNS.__contai
     repeated = [name for name in names if is_used(name) and names.count(name) > 1]
     if repeated:
         raise DataError(f"{path} has the column {repeated[0]!r} more than once.")
-    if frame.empty:
+    cells = {
+        plain(name): list(map(_cell, values)) for name, values in found if is_used(plain(name))
+    }
+    if not cells["path"]:
         raise DataError(f"{path} has a header but no rows.")
-    used = frame[[name for name in names if is_used(name)]].apply(lambda cells: cells.str.strip())
-    used = used.mask(used.apply(lambda cells: cells.isna() | cells.str.lower().isin(_NOTHING)))
-    if "section" in used:  # a spreadsheet makes a number of "00"
-        used["section"] = used["section"].str.removesuffix(".0").str.zfill(2)
-    used = used.astype(object).where(used.notna(), None)
-    if used["path"].isna().any():
-        row = int(used["path"].isna().argmax()) + 1
+    if None in cells["path"]:
+        row = cells["path"].index(None) + 1
         raise DataError(f"row {row}, column 'path': empty. Name the recording.", path=path)
-    used.attrs["ignored"] = [name for name in names if not is_used(name)]
-    return used
+    if "section" in cells:  # a spreadsheet makes a number of "00"
+        texts = (None if cell is None else str(cell) for cell in cells["section"])
+        cells["section"] = [text and text.removesuffix(".0").zfill(2) for text in texts]
+    return cells, [name for name in names if not is_used(name)]
 
 
-def _read_csv(path: Location, is_used: Callable[[str], bool]) -> Any:
-    import pandas as pd
+def _cell(value: Any) -> Any:
+    """A value, text without blanks around it; None for what stands in an empty cell."""
+    if isinstance(value, str):
+        value = value.strip()
+        return None if value.lower() in _NOTHING else value
+    return value
 
-    from daco.data.parquet import LARGE
 
-    with explain_errors(path):
-        size = path.stat().st_size
-    if size > LARGE:
-        raise DataError(f"{path} is larger than {LARGE:,} bytes. Split it, or write Parquet.")
+Columns = list[tuple[str, Sequence[Any]]]
+"""Names and values of columns as they stand in a file; unused ones may have no values."""
+
+
+def _read_csv(path: Location, _: Callable[[str], bool]) -> Columns:
     try:
         with explain_errors(path):
             text = path.read_bytes().decode("utf-8-sig")
@@ -152,14 +162,11 @@ def _read_csv(path: Location, is_used: Callable[[str], bool]) -> Any:
                 "values that contain the separator.",
                 path=path,
             )
-    frame = pd.DataFrame(lines[1:], columns=lines[0], dtype=object)
-    return frame.replace(_ESCAPED, "", regex=True)
+    columns = zip(*lines, strict=True)
+    return [(name, [_ESCAPED.sub("", cell) for cell in cells]) for name, *cells in columns]
 
 
-def _read_parquet(path: Location, is_used: Callable[[str], bool]) -> Any:
-    """The used columns as text; the others have no values."""
-    import pandas as pd
-
+def _read_parquet(path: Location, is_used: Callable[[str], bool]) -> Columns:
     from daco.data.parquet import naming_file, open_parquet, values_of
 
     with (
@@ -168,23 +175,9 @@ def _read_parquet(path: Location, is_used: Callable[[str], bool]) -> Any:
         open_parquet(source, path.stat().st_size) as file,
     ):
         names = file.schema_arrow.names
-        wanted = [name for name in dict.fromkeys(names) if is_used(name.strip().lower())]
-        if any(names.count(name) > 1 for name in wanted):
-            return pd.DataFrame(columns=names)
+        wanted = [name for name in names if is_used(name) and names.count(name) == 1]
         content = file.read(columns=wanted)
-        texts = {name: list(map(_text, values_of(content[name]))) for name in wanted}
-    return pd.DataFrame(texts, columns=names, dtype=object)
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, list | dict):  # a map arrives as pairs
-        try:
-            return json.dumps(dict(value))
-        except (TypeError, ValueError):
-            return str(value)  # refused where a JSON object is needed
-    if isinstance(value, bool):
-        value = int(value)
-    return None if value is None else str(value)
+        return [(name, values_of(content[name]) if name in wanted else []) for name in names]
 
 
 def write_manifest(table: ClipTable, path: Location | str) -> None:
@@ -206,7 +199,7 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
     frame = table.to_pandas()
     if frame["session"].isna().all():
         del frame["session"]
-    frame["path"] = _paths_from(path.parent, table)
+    frame["path"] = [_path_from(path.parent, place) for place in table.paths()]
     frame["attributes"] = [
         json.dumps(dict(each), ensure_ascii=False) if each else None for each in frame["attributes"]
     ]
@@ -218,54 +211,47 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
             frame.astype(dict.fromkeys(texts, "string")).to_parquet(temporary, index=False)
 
 
-def _paths_from(folder: Location, table: ClipTable) -> list[str]:
-    """The clips' paths as a manifest in this folder names them."""
-    if isinstance(table.root, Path):
-        if not isinstance(folder, Path):
-            raise InputError(
-                f"A manifest in {folder} cannot name the local recordings in {table.root}. Write "
-                "the manifest to this computer."
-            )
-        root, here = os.path.abspath(table.root), os.fspath(folder)
-        return [_relative_to(os.path.normpath(os.path.join(root, c.path)), here) for c in table]
-    places = [table.root / clip.path for clip in table]
-    if not isinstance(folder, Path) and bucket_of(folder) == bucket_of(table.root):
-        return [posixpath.relpath(each.path, folder.path) for each in places]
-    return list(map(str, places))
+def _path_from(folder: Location, place: Location) -> str:
+    """The path of a recording as a manifest in this folder names it."""
+    if is_remote(place):
+        return str(place).removeprefix(f"{str(folder).rstrip('/')}/")
+    if not isinstance(folder, Path):
+        raise InputError(
+            f"A manifest in {folder} cannot name local recordings such as {place}. Write the "
+            "manifest to this computer."
+        )
+    return _relative_to(os.path.abspath(place), os.fspath(folder))
 
 
-def _located(texts: Sequence[str], manifest: Location) -> tuple[Location, list[str]]:
-    """The root of the clips, and their paths relative to it where possible, with slashes.
+def _located(texts: Sequence[Any], manifest: Location) -> tuple[Location, list[str]]:
+    """The root of the clips, and their paths relative to it, with slashes.
 
-    The root is the manifest's folder. It is the bucket where recordings are named by URIs, or
-    elsewhere in a store, which does not understand ``..``.
+    The root is the manifest's folder, or the bucket of the first recording if that is a URL.
     """
-    root: Location = manifest.parent
-    if is_url(texts[0]) and not isinstance(first := parse_location(texts[0]), Path):
+    root, paths = manifest.parent, []
+    if is_url(str(texts[0])) and is_remote(first := parse_location(str(texts[0]))):
         root = bucket_of(first)
-    paths = []
-    for row, text in enumerate(texts, 1):
+    for row, text in enumerate(map(str, texts), 1):
         try:
             paths.append(
                 _in_folder(root, text) if isinstance(root, Path) else _in_store(root, text)
             )
         except InputError as error:
             raise DataError(f"row {row}, column 'path': {error.reason}", path=manifest) from None
-    if not isinstance(root, Path) and any(path.startswith("../") for path in paths):
-        bucket = bucket_of(root)
-        return bucket, [
-            posixpath.relpath(f"/{(root / path).path}", f"/{bucket.path}") for path in paths
-        ]
     return root, paths
 
 
 def _in_store(root: Any, text: str) -> str:
-    bucket = bucket_of(root)
     whole = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
-    inside = not isinstance(whole, Path) and posixpath.normpath(f"/{whole.path}")
-    if not inside or not inside.startswith(f"/{bucket.path}"):
-        raise InputError(f"{text!r} is not in {bucket}. Write one manifest for each bucket.")
-    return posixpath.relpath(inside, f"/{root.path}")
+    path = ".."
+    if is_remote(whole) and whole.protocol == root.protocol:
+        path = posixpath.relpath(f"/{whole.path.lstrip('/')}", f"/{root.path.lstrip('/')}")
+    if path.startswith(".."):
+        raise InputError(
+            f"{text!r} is not in {root}. Name recordings in other folders by URLs, and write one "
+            "manifest for each bucket."
+        )
+    return path
 
 
 def _in_folder(root: Path, text: str) -> str:

@@ -7,7 +7,8 @@ import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from daco.data.columns import clip_columns, parse_json
 from daco.errors import DataError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.remote import Location, explain_errors, open_location
-from daco.validation import Float32s, Indices, as_float32, require_finite
+from daco.validation import Float32s, as_float32, require_finite
 
 PREFIX = "daco."
 """Of daco's keys in the file's metadata; other programs keep theirs beside them."""
@@ -33,31 +34,62 @@ LARGE, UNPACKED = 2**30, 20
 _TYPES = {"year": pa.int32(), "label": pa.int8()}
 _NULLABLE = ("year", "domain", "label", "session")
 
-Content = tuple[dict[str, NDArray[Any]], dict[str, Float32s], dict[str, str]]
-"""Columns, matrices by readout, and metadata."""
 
+@dataclass(frozen=True)
+class StoredVectors:
+    """The vectors of one readout in a file, which are read where they are indexed.
 
-class TableFile(NamedTuple):
-    """A file as it was when its clips were read."""
+    `shape` is that of the matrix of all; `size` and `changed` are those of the file.
+    """
 
     path: Location
+    column: str
+    shape: tuple[int, int]
     size: int
     changed: int
 
-    @classmethod
-    def of(cls, path: Location) -> TableFile:
-        """The file as it is now."""
-        with naming_file(path):
-            status = path.stat()
-        return cls(path, status.st_size, status.st_mtime_ns)
-
     def require_unchanged(self) -> None:
         """Raise a `DataError` if the file is not as it was."""
-        if TableFile.of(self.path) != self:
+        with naming_file(self.path):
+            status = self.path.stat()
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.changed):
             raise DataError(
                 "changed while it was read. Leave it as it is, and run the same command again.",
                 path=self.path,
             )
+
+    def __getitem__(self, wanted: Any) -> Float32s:
+        """Read and check the vectors of some rows, in this order.
+
+        Row groups without such rows are skipped, and a part of one is in memory at a time.
+        """
+        self.require_unchanged()
+        rows = np.arange(self.shape[0])[wanted]
+        order = np.argsort(rows, kind="stable")
+        vectors = np.empty((len(rows), self.shape[1]), np.float32)
+        stop = 0
+        with naming_file(self.path), open_table(self.path) as file:
+            for group in range(file.num_row_groups):
+                start, stop = stop, stop + file.metadata.row_group(group).num_rows
+                first, last = np.searchsorted(rows, [start, stop], sorter=order)
+                columns = _leaf(file, self.column) if first < last else []
+                batches = file.iter_batches(ROW_GROUP, [group], columns) if columns else ()
+                for batch in batches:
+                    part = _as_matrix(batch[self.column], self.column, start)
+                    if part.shape[1] != self.shape[1]:
+                        raise InputError(
+                            f"row {start} has {part.shape[1]} values, row 0 has {self.shape[1]}. "
+                            "Embed all clips with one network and one readout."
+                        )
+                    ends = np.searchsorted(rows, [start, start + len(part)], sorter=order)
+                    here = order[slice(*ends)]
+                    vectors[here] = part[rows[here] - start]
+                    start += len(part)
+        return vectors
+
+
+Content = tuple[dict[str, NDArray[Any]], dict[str, StoredVectors], dict[str, str]]
+"""Columns, vectors by readout, and metadata."""
 
 
 def column_name(readout: str, readouts: Iterable[str]) -> str:
@@ -131,54 +163,32 @@ def _arrow_column(name: str, column: NDArray[Any]) -> pa.Array:
         raise InputError(f"column {name!r} cannot be stored in Parquet: {error}.") from None
 
 
-def read_parquet(path: Location, columns: Collection[str] | None = None) -> Content:
-    """Read and check a file.
+def read_parquet(path: Location, further: Collection[str] | None = None) -> Content:
+    """Read and check the clips of a file, but not their vectors.
 
-    With `columns`, only these clip columns and columns of one's own are read, as vectors,
-    attributes and sessions may take more memory than all others: the matrices have no rows.
+    Attributes, sessions and columns of one's own may take much memory; with `further`, only those
+    of these names are read.
     """
     with open_table(path) as file:
+        status = path.stat()
         metadata = own_metadata(file.schema_arrow)
-        names = [field.name for field in file.schema_arrow if _is_used(field)]
-        embeddings = [name for name in names if is_embedding(name)]
-        if columns is not None:
-            first = pa.Table.from_batches([next(file.iter_batches(1, columns=embeddings))])
-            names = [name for name in names if name in columns]
-        # One read over all row groups gives one chunk per column: a matrix is a view of it.
-        content = file.read(columns=names)
-        rows = content if columns is None else first
-        vectors = {name: _as_matrix(rows[name], name) for name in embeddings}
-        given = {name: values_of(content[name]) for name in names if not is_embedding(name)}
-        known = [name for name in COLUMNS if columns is None or name in columns]
-        checked = clip_columns(given, file.metadata.num_rows, known)
-    if columns is not None:
-        vectors = {name: matrix[:0] for name, matrix in vectors.items()}
-    return checked, _by_readout(vectors, metadata), metadata
-
-
-def read_vectors(source: TableFile, rows: Indices, column: str, dim: int) -> Float32s:
-    """Read and check vectors of some clips of a file, (len(rows), dim), in this order.
-
-    Row groups without such clips are skipped, and one of the others is in memory at a time.
-    """
-    source.require_unchanged()
-    vectors = np.empty((len(rows), dim), np.float32)
-    with naming_file(source.path), open_table(source.path) as file:
-        sizes = [file.metadata.row_group(each).num_rows for each in range(file.num_row_groups)]
-        ends = np.cumsum(sizes)
-        group_of = np.searchsorted(ends, rows, side="right")
-        for group in np.unique(group_of).tolist():
-            start = int(ends[group]) - sizes[group]
-            content = file.read_row_group(group, columns=_leaf(file, column))
-            part = _as_matrix(content[column], column, start)
-            if part.shape[1] != dim:
-                raise InputError(
-                    f"row {start} has {part.shape[1]} values, row 0 has {dim}. Embed all clips "
-                    "with one network and one readout."
-                )
-            here = group_of == group
-            vectors[here] = part[rows[here] - start]
-    return vectors
+        used = [field.name for field in file.schema_arrow if _is_used(field)]
+        embeddings = [name for name in used if is_embedding(name)]
+        names = [name for name in (*COLUMNS, "file_name") if name not in ("attributes", "session")]
+        names = [*used, *COLUMNS] if further is None else [*names, *further]
+        content = file.read(
+            columns=[name for name in used if name in names and name not in embeddings]
+        )
+        given = {name: values_of(content[name]) for name in content.column_names}
+        n_clips = file.metadata.num_rows
+        columns = clip_columns(given, n_clips, [name for name in COLUMNS if name in names])
+        first = next(file.iter_batches(1, columns=embeddings))
+        vectors = {}
+        for column, readout in _readouts(embeddings, metadata).items():
+            shape = n_clips, _as_matrix(first[column], column).shape[1]
+            stored = StoredVectors(path, column, shape, status.st_size, status.st_mtime_ns)
+            vectors[readout] = stored
+        return columns, vectors, metadata
 
 
 @contextmanager
@@ -273,7 +283,7 @@ def _leaf(file: pq.ParquetFile, name: str) -> list[str]:
     return [path for path in paths if path.rsplit(".", 2)[0] == name] or [name]
 
 
-def _as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
+def _as_matrix(column: pa.Array, name: str, first: int = 0) -> Float32s:
     """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list.
 
     Errors count rows from `first`, the row of the file that the column begins with.
@@ -282,8 +292,7 @@ def _as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)
     if not (is_list or pa.types.is_large_list(kind)) or not pa.types.is_floating(kind.value_type):
         raise InputError(f"{label} must hold lists of floats. Got {kind} instead.")
-    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     dim, wrong = int(lengths[0]), lengths != lengths[0]
     if wrong.any() or not dim:
         row = int(np.argmax(wrong))
@@ -293,21 +302,21 @@ def _as_matrix(column: pa.ChunkedArray, name: str, first: int = 0) -> Float32s:
             "network and one readout."
         )
     # Missing values become NaN.
-    values = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), dim)
+    values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), dim)
     require_finite(values, label, first)
     return as_float32(values, label, first)
 
 
-def _by_readout(vectors: dict[str, Float32s], metadata: Mapping[str, str]) -> dict[str, Float32s]:
-    """Matrices by readout name; the metadata knows the name of the default one."""
+def _readouts(columns: list[str], metadata: Mapping[str, str]) -> dict[str, str]:
+    """Readouts by column; the metadata knows their order and the name of the default one."""
     if "readouts" not in metadata:
-        return {name.removeprefix("embedding."): vectors[name] for name in sorted(vectors)}
+        return {name: name.removeprefix("embedding.") for name in sorted(columns)}
     readouts = parse_json(metadata["readouts"])
     if isinstance(readouts, list) and all(isinstance(name, str) for name in readouts):
         named = {column_name(name, readouts): name for name in readouts}
-        if len(named) == len(readouts) and named.keys() == vectors.keys():
-            return {name: vectors[column] for column, name in named.items()}
+        if len(named) == len(readouts) and named.keys() == set(columns):
+            return named
     raise InputError(
         f"the metadata {PREFIX}readouts is {metadata['readouts']!r}, which does not describe the "
-        f"columns {', '.join(map(repr, vectors))}. Embed the clips again."
+        f"columns {', '.join(map(repr, columns))}. Embed the clips again."
     )

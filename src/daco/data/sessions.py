@@ -6,6 +6,7 @@ machine. A false-alarm rate that holds in a new session is measured with whole s
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -13,26 +14,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from daco.data.clips import ONE_DOMAIN, Clip
-from daco.data.folders import meaning_of_folders
+from daco.data.folders import TIMES, meaning_of_folders
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, statuses
 from daco.text import name_list, quantity
 
 _RULE = re.compile(r"folder:[1-9]|gap:[1-9]\d{0,6}(s|min|h|d)|attribute:.+", re.ASCII)
 _FEW = 6  # with fewer sessions, the realised rate may be several times the nominal one
+_FIELDS = ("year", "month", "day", "hour", "minute", "second")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
-_MONTH, _DAY = r"(?P<month>0[1-9]|1[0-2])", r"(?P<day>0[1-9]|[12]\d|3[01])"
-_MINUTE = r"(?P<hour>[01]\d|2[0-3])(?P<colon>[-_.:h]?)(?P<minute>[0-5]\d)"
-_SECOND = r"(?P=colon)(?P<second>[0-5]\d)"
-_MAYBE = rf"(?:[T_ -]{{0,3}}{_MINUTE}(?:{_SECOND})?(?!\d))?"
-_TIMES = [
-    re.compile(rf"(?<!\d){pattern}(?!\d)", re.ASCII)
-    for pattern in (  # 20260512_083000 or 2026-05-12; 12.05.2026; 260512_083000, with all digits
-        rf"(?P<year>(?:19|20)\d\d)(?P<dash>[-_. ]?){_MONTH}(?P=dash){_DAY}{_MAYBE}",
-        rf"{_DAY}(?P<dash>[-_. ]){_MONTH}(?P=dash)(?P<year>(?:19|20)\d\d){_MAYBE}",
-        rf"(?P<year>\d\d){_MONTH}{_DAY}[_-]{_MINUTE}{_SECOND}",
-    )
-]
 
 
 def find_sessions(
@@ -130,7 +120,7 @@ def _apply(
     """The session of each clip; how they were found, and what to do where one has none."""
     kind, _, value = rule.partition(":")
     if kind == "folder":
-        names = [meaning_of_folders(clip.path).names.get(int(value)) for clip in clips]
+        names = [meaning_of_folders(clip.path).name(int(value)) or None for clip in clips]
         return names, rule, "Choose another rule."
     if kind == "attribute":
         known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)
@@ -182,11 +172,9 @@ def recording_time(path: str) -> datetime | None:
     nested = ["-".join(folders[at : at + 3]) for at in range(len(folders) - 2)]
     for folder in ("", *reversed(folders), *reversed(nested)):
         text = f"{folder} {name}".lstrip()
-        for match in (match for pattern in _TIMES for match in pattern.finditer(text)):
-            fields = ("year", "month", "day", "hour", "minute", "second")
-            digits = "".join(match[field] or "00" for field in fields)
-            try:
-                return datetime.strptime(digits[-12:], "%y%m%d%H%M%S")
-            except ValueError:  # 31 February
-                continue
+        for match in (match for pattern in TIMES for match in pattern.finditer(text)):
+            fields = match.groupdict("0")
+            year, *others = (int(fields.get(each, 0)) for each in _FIELDS)
+            with contextlib.suppress(ValueError):  # 31 February
+                return datetime(year if year > 99 else 2000 + year, *others)
     return None

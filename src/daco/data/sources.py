@@ -94,7 +94,7 @@ def read_clips(
         sizes, oddities = list_audio(source)
         if not sizes:
             raise DataError(_nothing_in(source, oddities))
-        tree = read_tree(source, sizes, year=year, renamed=truth is None, oddities=oddities)
+        tree = read_tree(source, list(sizes), year=year, oddities=oddities)
         if tree is None:
             clips, more, note = read_folder(source, list(sizes), year, *levels)
             oddities += more
@@ -163,33 +163,24 @@ def scan_folder(root: Location) -> FolderScan:
             if not any(_is_hidden(name) for name in path.split("/") if name not in (".", "..")):
                 _add_file(scan, path, found)
         return scan
-    entered: set[tuple[int, int]] = set()
-    pending = [("", os.fspath(root))]
-    while pending:
-        prefix, folder = pending.pop()
-        below = []
-        try:
-            status = os.stat(folder)
-            if (status.st_dev, status.st_ino) in entered:
-                continue
-            entered.add((status.st_dev, status.st_ino))
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    path = prefix + entry.name
-                    if _is_hidden(entry.name):
-                        continue
-                    try:
-                        if entry.is_dir():
-                            below.append((path + "/", entry.path))
-                        elif is_readable(path) or is_unreadable(path):
-                            _add_file(scan, path, entry.stat())
-                    except OSError:  # broken, in a circle, or removed in this moment
-                        if is_readable(path):
-                            scan.broken.append(path)
-        except OSError:
-            scan.closed.append(prefix or os.fspath(root))
+    entered: set[str] = set()
+    for folder, folders, names in os.walk(
+        root, onerror=lambda error: scan.closed.append(error.filename), followlinks=True
+    ):
+        real = os.path.realpath(folder)
         # In the order of names: of two links to one folder, the same is followed everywhere.
-        pending.extend(sorted(below, reverse=True))
+        folders[:] = [] if real in entered else sorted(f for f in folders if not _is_hidden(f))
+        if real in entered:
+            continue
+        entered.add(real)
+        prefix = os.path.relpath(folder, root).replace(os.sep, "/") + "/"
+        for name in names:
+            path = (prefix + name).removeprefix("./")
+            if not _is_hidden(name) and (is_readable(name) or is_unreadable(name)):
+                try:
+                    _add_file(scan, path, os.stat(os.path.join(folder, name)))
+                except OSError:  # broken, in a circle, or removed in this moment
+                    scan.broken.append(path)
     return scan
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from daco.text import closest, html_table, suggestion
 from daco.validation import Float32s, Indices, as_embeddings, as_float32, is_utf8
 
 if TYPE_CHECKING:
-    from daco.data.parquet import TableFile
+    from daco.data.parquet import StoredVectors
 
 VIEWS_VERSION = 1
 """Of the metadata that describes the views of several networks; no other is read."""
@@ -42,11 +42,10 @@ class EmbeddingTable:
     columns : dict of arrays
         The clip columns, with None for missing values, and columns of your own.
     matrices : dict of arrays, float32 of shape (n, D)
-        The embeddings of each readout, read-only; the first readout is the default.
+        The embeddings of each readout, read-only; the first readout is the default. They are
+        `StoredVectors` where they are still in a file.
     metadata : dict of str
         Where the embeddings come from.
-    file : TableFile, optional
-        The file that the embeddings are still in; the matrices have no rows then.
 
     Examples
     --------
@@ -60,13 +59,13 @@ class EmbeddingTable:
     """
 
     columns: Mapping[str, NDArray[Any]]
-    matrices: Mapping[str, Float32s]
+    matrices: Mapping[str, Any]
     metadata: Mapping[str, str] = field(default_factory=dict)
-    file: TableFile | None = None
 
     def __post_init__(self) -> None:
         for matrix in self.matrices.values():
-            matrix.flags.writeable = False
+            if isinstance(matrix, np.ndarray):
+                matrix.flags.writeable = False
         metadata = {**self.metadata, "readouts": json.dumps(list(self.matrices))}
         if views := stored_views(self.metadata):
             mine = {name: view for name, view in views.items() if name in self.matrices}
@@ -113,11 +112,9 @@ class EmbeddingTable:
     @classmethod
     def read(cls, path: Location | str) -> EmbeddingTable:
         """Read and check a Parquet file, local or remote; errors name the column and the row."""
-        from daco.data.parquet import naming_file, read_parquet
-
-        path = parse_location(path)
-        with naming_file(path):  # the metadata is checked, too
-            return cls(*read_parquet(path))
+        table = read_without_vectors(path, further=None)
+        matrices = {name: vectors[:] for name, vectors in table.matrices.items()}
+        return replace(table, matrices=matrices)
 
     def write(self, path: Location | str) -> None:
         """Write a Parquet file, local or remote, which appears complete or not at all."""
@@ -180,28 +177,29 @@ class EmbeddingTable:
         The embeddings of one readout are not copied. Those of several, such as ``"mod+env"``, are
         copied side by side.
         """
-        if readout is not None and "+" in readout and readout not in self.matrices:
-            return np.hstack([self.matrix(name) for name in readout.split("+")])
-        if readout is None:
-            return next(iter(self.matrices.values()))
-        if readout not in self.matrices:
-            raise InputError(
-                f"The table has no readout {readout!r}. It has {', '.join(self.readouts)}."
-            )
-        return self.matrices[readout]
+        names = self._names(readout)
+        return self.matrices[names[0]] if len(names) == 1 else self.vectors(slice(None), readout)
 
-    def vectors(self, rows: Indices, readout: str | None = None) -> Float32s:
+    def vectors(self, rows: Indices | slice, readout: str | None = None) -> Float32s:
         """Return the embeddings of some clips in this order, from the file if they are there."""
-        if self.file is None:
-            return self.matrix(readout)[rows]
-        from daco.data.parquet import column_name, read_vectors
-
-        views = self.layout(readout)
-        parts = [
-            read_vectors(self.file, rows, column_name(name, self.readouts), size)
-            for name, size in zip(views.names, views.sizes, strict=True)
-        ]
+        parts = [self.matrices[name][rows] for name in self._names(readout)]
         return parts[0] if len(parts) == 1 else np.hstack(parts)
+
+    def _names(self, readout: str | None) -> tuple[str, ...]:
+        """The readouts whose embeddings are side by side, such as those of ``"mod+env"``."""
+        if readout is None:
+            return self.readouts[:1]
+        names = (readout,) if readout in self.matrices else tuple(readout.split("+"))
+        for name in names:
+            if name not in self.matrices:
+                raise InputError(
+                    f"The table has no readout {name!r}. It has {', '.join(self.readouts)}."
+                )
+        return names
+
+    def stored(self) -> list[StoredVectors]:
+        """The embeddings that are still in a file."""
+        return [each for each in self.matrices.values() if not isinstance(each, np.ndarray)]
 
     def layout(self, readout: str | None = None) -> Views:
         """Return which columns of `matrix` belong to which readout, for ``"mod+env"`` to two.
@@ -212,9 +210,8 @@ class EmbeddingTable:
         >>> table.layout("mod+env")
         Views(names=('mod', 'env'), sizes=(3, 2))
         """
-        name = self.readouts[0] if readout is None else readout
-        names = (name,) if name in self.matrices else tuple(name.split("+"))
-        return Views(names, tuple(self.matrix(each).shape[1] for each in names))
+        names = self._names(readout)
+        return Views(names, tuple(self.matrices[name].shape[1] for name in names))
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a column, (n,). Years and labels are integers if all are known, else objects."""
@@ -242,20 +239,20 @@ class EmbeddingTable:
         return EmbeddingTable(columns, matrices, self.metadata)
 
 
-def read_without_vectors(path: Location | str, further: tuple[str, ...] = ()) -> EmbeddingTable:
+def read_without_vectors(
+    path: Location | str, further: tuple[str, ...] | None = ()
+) -> EmbeddingTable:
     """Read the clips of a Parquet file, whose vectors `EmbeddingTable.vectors` reads when needed.
 
     A table of 10,000 machines of the paper's size has 37 GB of embeddings, and a few hundred bytes
     of other columns per clip. Attributes, sessions and columns of one's own are read if they are
     among the `further` columns.
     """
-    from daco.data.parquet import TableFile, naming_file, read_parquet
+    from daco.data.parquet import naming_file, read_parquet
 
     path = parse_location(path)
-    file = TableFile.of(path)
-    columns = {*COLUMNS, "file_name"} - {"attributes", "session"} | {*further}
-    with naming_file(path):
-        return EmbeddingTable(*read_parquet(path, columns), file)
+    with naming_file(path):  # the metadata is checked, too
+        return EmbeddingTable(*read_parquet(path, further))
 
 
 def is_table(source: Location) -> bool:

@@ -20,7 +20,7 @@ import pandas as pd
 from daco.data.clips import ONE_DOMAIN, stem_of
 from daco.data.columns import clip_columns
 from daco.data.dcase import require_normal_names
-from daco.data.manifest import read_texts
+from daco.data.manifest import read_cells
 from daco.data.parquet import naming_file
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import (
@@ -158,10 +158,10 @@ def _is_used(name: str) -> bool:
 def _read_file(path: Path) -> dict[str, list[Any]]:
     if parse_file_name(path.name):
         raise InputError("this is one score file of a challenge. Give its folder.")
-    frame = read_texts(path, _is_used)
-    if "score" not in frame:
+    cells, _ = read_cells(path, _is_used)
+    if "score" not in cells:
         raise InputError("there is no column 'score'.")
-    return {str(name): frame[name].tolist() for name in frame}
+    return cells
 
 
 def _read_folder(folder: Path) -> dict[str, Any]:

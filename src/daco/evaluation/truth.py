@@ -11,10 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from daco.data.clips import stem_of
 from daco.data.dcase import parse_name
-from daco.data.dcase_truth import Truth, inject_truth, labelled_names, truth_clips
-from daco.errors import DataError
+from daco.data.dcase_truth import Truth, require_year
 from daco.evaluation.scorefiles import SCORES
 from daco.text import name_list, quantity
 
@@ -33,17 +31,13 @@ def sections(table: pd.DataFrame) -> Sections:
 
 def truth_table(truth: Truth, year: int | None, notes: list[str]) -> pd.DataFrame:
     """The clips of a truth, one row for each ``name`` of a clip."""
-    # The truth is given to the very clips it names: that checks its files against each other.
-    known = inject_truth(truth_clips(truth, year), truth, oddities=notes)
-    if not known:
-        raise DataError(f"{truth.place} has no ground_truth_<machine>_... file.")
-    rows = [(it.machine, it.section, stem_of(it.path), it.domain, it.label) for it in known]
-    clips = pd.DataFrame(rows, columns=_TRUTH)
-    labelled = labelled_names(truth).items()
-    others = [(*key, next(iter(clip))) for key, clip in labelled if len(clip) == 1]
-    other_names = pd.DataFrame(others, columns=[*SECTION, "name", "clip"]).merge(clips, on=_CLIP)
-    names = pd.concat([clips.assign(name=clips["clip"]), other_names])
-    return names.drop_duplicates([*SECTION, "name"])
+    clips = truth.clips
+    require_year(truth, [(year, machine) for machine in clips["machine"].unique()], notes)
+    others = clips.assign(name=clips["labelled"]).explode("name").dropna(subset="name")
+    others = others.drop_duplicates([*_CLIP, "name"])
+    others = others[~others.duplicated([*SECTION, "name"], keep=False)]  # of one clip only
+    names = pd.concat([clips.assign(name=clips["clip"]), others])
+    return names[[*_TRUTH, "name"]].drop_duplicates([*SECTION, "name"])
 
 
 def own_truth(rows: pd.DataFrame, problems: Problems) -> pd.DataFrame:

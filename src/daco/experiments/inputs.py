@@ -50,7 +50,7 @@ class VectorReader:
 
     def vectors(self, machine: int) -> Float32s:
         """Vectors of one machine, in the order of its rows; read-only."""
-        if self.table.file is None:
+        if not self.table.stored():
             return self.table.vectors(self.rows[machine], self.readout)
         if machine not in self._loaded or self._matrix is None:
             self._matrix = None  # frees the memory before the next read

@@ -38,8 +38,8 @@ def input_facts(
     """Tables by role, with hashes of their files."""
     rows = []
     for role, table in tables.items():
-        if table.file is not None:
-            table.file.require_unchanged()  # or the hash would be of other vectors than the results
+        for vectors in table.stored():
+            vectors.require_unchanged()  # or the hash would be of other vectors than the results
         row = _file(role, role, sources[role])
         row |= {"n_clips": len(table), "metadata": dict(table.metadata)}
         rows.append(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dcase_trees import anonymous, labelled_test, make, make_machine, make_truth, only
+from dcase_trees import anonymous, labelled_test, make, make_machine, make_truth
 
 from daco.data.sources import read_clips
 from daco.errors import DataError
@@ -59,24 +59,23 @@ def test_wrong_names_in_the_same_order_are_an_error(evaluation, truth):
         read_clips(evaluation, truth=truth)
     text = str(error.value)
     assert "does not fit the test clips" in text
-    file = "ground_truth_data/ground_truth_Scanner_section_00_test.csv"
-    assert f"{file} without a row for 1 (section_00_0004)" in text
-    assert f"{file} with rows for missing clips: 1 (section_00_0000)" in text
+    assert "1 clip without a row (Scanner/section_00_0004)" in text
+    assert "1 clip only in the truth (Scanner/section_00_0000)" in text
 
 
-@pytest.mark.parametrize("kind", ["data", "domain", "attributes"])
+@pytest.mark.parametrize("kind", ["data", "domain"])
 def test_missing_extra_and_double_rows_are_errors_in_each_file(evaluation, truth, kind):
     file = truth / f"ground_truth_{kind}/ground_truth_Scanner_section_00_test.csv"
     whole = file.read_text().splitlines(keepends=True)
     file.write_text("".join(whole[1:]))
-    with pytest.raises(DataError, match=rf"{file.name} without a row for 1 \("):
+    with pytest.raises(DataError, match=r"of only some clips: Scanner/section_00_"):
         read_clips(evaluation, truth=truth)
     extra = whole[0].replace(whole[0].split(",")[0], "section_00_0999.wav")
     file.write_text("".join([*whole, extra]))
-    with pytest.raises(DataError, match=r"missing clips: 1 \(section_00_0999\)"):
+    with pytest.raises(DataError, match=r"of only some clips: Scanner/section_00_0999"):
         read_clips(evaluation, truth=truth)
     file.write_text("".join([*whole, whole[0]]))
-    with pytest.raises(DataError, match=r"row 5: section_00_.* more than once"):
+    with pytest.raises(DataError, match=r"names clips more than once: Scanner/section_00_"):
         read_clips(evaluation, truth=truth)
 
 
@@ -89,19 +88,18 @@ def test_truth_fits_clips_of_another_format_and_its_own_subfolder(evaluation, tr
 
 def test_clips_that_are_there_twice_or_have_no_truth_are_errors(evaluation, truth):
     twice = make(evaluation, "eval_data_Scanner_test/Scanner/test/section_00_0001.wav")
-    with pytest.raises(DataError, match=r"there twice: 1 \(section_00_0001\)"):
+    with pytest.raises(DataError, match=r"1 clip there twice \(Scanner/section_00_0001\)"):
         read_clips(evaluation, truth=truth)
     (twice / "eval_data_Scanner_test/Scanner/test/section_00_0001.wav").unlink()
     make_machine(evaluation, "HairDryer", test=anonymous())
-    file = "ground_truth_data/ground_truth_HairDryer_section_00_test.csv"
-    with pytest.raises(DataError, match=f"there is no {file}"):
+    with pytest.raises(DataError, match=r"4 clips without a row \(HairDryer/section_00_0000"):
         read_clips(evaluation, truth=truth)
 
 
 def test_test_clips_of_foreign_names_do_not_escape_the_comparison(evaluation, truth):
-    for index, path in enumerate(sorted(evaluation.glob("Scanner/test/*.wav"))):
+    for index, path in enumerate(sorted(evaluation.glob("Scanner/test/*.wav"))[:2]):
         path.rename(path.with_name(f"clip_{index}.wav"))
-    with pytest.raises(DataError, match=r"without a row for 4 \(clip_0, clip_1, clip_2 and 1 more"):
+    with pytest.raises(DataError, match=r"2 clips only in the truth \(Scanner/section_00_0001, "):
         read_clips(evaluation, truth=truth)
 
 
@@ -135,12 +133,10 @@ def test_labelled_clips_need_no_truth(tmp_path, truth):
     make_machine(tmp_path / "set", "fan", test=labelled_test())
     table = read_clips(tmp_path / "set", truth=truth)
     assert "was not needed" in table.oddities[0]
-    make(tmp_path / "set", "fan/test/stray.wav")
-    assert only(read_clips(tmp_path / "set", truth=truth), label=None).path == "fan/test/stray.wav"
 
 
 def test_truth_that_is_no_truth_is_an_error(evaluation, truth, tmp_path):
-    with pytest.raises(DataError, match="No folder ground_truth_data and no folder ground_truth"):
+    with pytest.raises(DataError, match=r"no labels of clips in .*nowhere"):
         read_clips(evaluation, truth=tmp_path / "nowhere")
     file = truth / "ground_truth_data/ground_truth_Scanner_section_00_test.csv"
     file.write_text("section_00_0001.wav,score\n")

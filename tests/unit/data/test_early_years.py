@@ -116,7 +116,7 @@ def test_a_list_that_does_not_fit_is_an_error(tmp_path):
     path = make_list_of_2020(tmp_path / "eval_data_list.csv")
     path.write_text(path.read_text().replace("id_01_00000003.wav,", "id_01_00000099.wav,"))
     with pytest.raises(
-        DataError, match=r"eval_data_list\.csv without a row for 1 \(id_01_00000003\)"
+        DataError, match=r"eval_data_list\.csv .* 4 clips without a row \(fan/id_01_00000003"
     ):
         read_clips(root, truth=path)
     path.write_text("id_01_00000003.wav,normal_id_01_00000003.wav,0\n")
@@ -139,7 +139,7 @@ def test_the_evaluator_of_2021_labels_each_domain(tmp_path):
         assert all(clip.label == int(clip.path[-8:-4] >= "0004") for clip in of_domain)
     file = truth / "ground_truth_data/ground_truth_fan_section_04_target_test.csv"
     file.unlink()
-    with pytest.raises(DataError, match=f"there is no ground_truth_data/{file.name}"):
+    with pytest.raises(DataError, match=r"8 clips without a row \(fan/section_04_target_test_0000"):
         read_clips(root, truth=truth)
 
 
