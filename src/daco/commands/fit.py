@@ -17,7 +17,6 @@ from daco.commands.models import show_files, show_model
 from daco.commands.options import (
     Location,
     location_argument,
-    location_option,
     option,
     require_folder,
 )
@@ -49,9 +48,6 @@ def fit(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
-    keep_embeddings: Annotated[
-        Location | None, location_option("Keep embeddings in this Parquet file, to continue.")
-    ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
@@ -103,19 +99,16 @@ def fit(
         net = load_network(errors, "+".join(networks), engine, weights, device)
         if all_views and len(net.networks) == 1:
             views = "+".join(net.default_views)
-        advice = "Finished work is kept; the same command continues it." if keep_embeddings else ""
-        with interruptible(advice), progress_bars(errors) as report:
+        with progress_bars(errors) as report:
             gathered = normals_of_recordings(
                 clips,
                 net,
                 readout=views,
                 channel=policy,
-                keep=keep_embeddings,
                 machine_level=machine_level,
                 domain_level=domain_level,
                 session_by=session_by,
                 understood=lambda text: errors.notes([text]),
-                on_error="skip",
                 progress=partial(report, "embedding"),
                 engine=engine,
                 weights=weights,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -135,9 +135,6 @@ Channel = Annotated[
     option(
         "Use near (0), far (1), mix, or near minus far: lsq, specsub, residual-c0.5, residual-proj."
     ),
-]
-OnError = Annotated[
-    Literal["fail", "skip"], option("Stop at a recording that cannot be used, or skip it.")
 ]
 
 # Machines and workers

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -55,16 +56,14 @@ class Job:
     limits: AudioLimits
     batch_size: int
     workers: int
-    skip: bool
     settings: str
 
 
 @dataclass(frozen=True, eq=False)
-class _Loaded:
-    """A recording's texts, and its waveforms, one for each network, unless it has a reason."""
+class _Recording:
+    """What will be in the columns of a recording, and its waveforms, one for each network."""
 
-    row: int
-    texts: dict[str, str | None]
+    columns: dict[str, Any]
     waveforms: tuple[Float32s, ...] = ()
 
 
@@ -76,21 +75,17 @@ def embed_part(
     done: Callable[[int], None] = lambda clips: None,
 ) -> pa.Table:
     """The columns of a part; a clip that was skipped has a reason and no other value."""
-    rows: list[dict[str, Any]] = [{} for _ in part.clips]
+    rows: list[dict[str, Any]] = []
     pool = ThreadPoolExecutor(job.workers, "daco-reader")
     try:
         for block in _read_ahead(pool, job, net, root, part):
             by_length = defaultdict(list)
             for each in block:
-                rows[each.row] |= each.texts
-                if each.waveforms:
-                    by_length[tuple(wave.shape[-1] for wave in each.waveforms)].append(each)
+                by_length[tuple(wave.shape[-1] for wave in each.waveforms)].append(each)
+            by_length.pop((), None)  # what cannot be decoded
             for _, batch in sorted(by_length.items()):
-                for each, columns in zip(batch, _embed_batch(job, net, batch), strict=True):
-                    rows[each.row] |= columns
-            if not job.skip:
-                for each in block:
-                    require_embedded(rows[each.row][REASON], root / part.clips[each.row].path)
+                _embed_batch(job, net, batch)
+            rows += [each.columns for each in block]
             done(len(block))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -98,29 +93,17 @@ def embed_part(
     return pa.table(texts | _vector_columns(rows, job.readouts))
 
 
-def require_embedded(reason: str | None, path: Location) -> None:
-    """Raise an `AudioError` if there is a reason why a clip has no vectors."""
-    if reason is not None:
-        advice = "Pass --on-error skip to leave such recordings out."
-        raise AudioError(f"{reason} {advice}", path=path)
-
-
 def _read_ahead(
     pool: ThreadPoolExecutor, job: Job, net: Backbone, root: Location, part: Part
-) -> Iterator[list[_Loaded]]:
+) -> Iterator[list[_Recording]]:
     """The recordings of each batch in order; threads read those of the next one meanwhile."""
     decoders = [decoder_of(each, job.channel, job.limits) for each in net.networks]
-    ahead = None
-    for rows in _blocks(part, job.batch_size):
-        following = [
-            pool.submit(_read, row, root / part.clips[row].path, part.sizes[row], decoders)
-            for row in rows
-        ]
-        if ahead is not None:
-            yield [each.result() for each in ahead]
-        ahead = following
-    if ahead is not None:
-        yield [each.result() for each in ahead]
+    submitted = (
+        [pool.submit(_read, root / part.clips[row].path, part.sizes[row], decoders) for row in rows]
+        for rows in _blocks(part, job.batch_size)
+    )
+    for block, _ in pairwise(chain(submitted, [[]])):
+        yield [each.result() for each in block]
 
 
 def _blocks(part: Part, batch_size: int) -> Iterator[list[int]]:
@@ -135,7 +118,7 @@ def _blocks(part: Part, batch_size: int) -> Iterator[list[int]]:
         yield block
 
 
-def _read(row: int, path: Location, size: int, decoders: Sequence[Decoder]) -> _Loaded:
+def _read(path: Location, size: int, decoders: Sequence[Decoder]) -> _Recording:
     content = b""
     with suppress(OSError), explain_errors(path):  # the decoder says what is wrong
         if 0 < size <= decoders[0].limits.bytes:
@@ -144,21 +127,22 @@ def _read(row: int, path: Location, size: int, decoders: Sequence[Decoder]) -> _
     try:
         sound, waveforms = read_each(decoders, path, content)
     except AudioError as error:
-        return _Loaded(row, {HASHES: sha256, REASON: error.reason})
-    texts = {HASHES: sha256, QUALITIES: json.dumps(quality_of(sound)), REASON: None}
-    return _Loaded(row, texts, waveforms)
+        return _Recording({HASHES: sha256, REASON: error.reason})
+    return _Recording({HASHES: sha256, QUALITIES: json.dumps(quality_of(sound))}, waveforms)
 
 
-def _embed_batch(job: Job, net: Backbone, batch: list[_Loaded]) -> list[dict[str, Any]]:
-    """The vectors and levels of each clip by column, or the reason why it has none."""
+def _embed_batch(job: Job, net: Backbone, batch: list[_Recording]) -> None:
+    """Add the vectors and levels of each clip to its columns, or the reason why it has none."""
     waves = [np.stack(each) for each in zip(*(one.waveforms for one in batch), strict=True)]
     try:
         found = embed_waves(net, waves, (*job.readouts, LEVELS), job.channel)
     except DacoError as error:
         if len(batch) == 1:
-            return [{REASON: error.reason}]
-        # One clip may be the cause.
-        return [columns for one in batch for columns in _embed_batch(job, net, [one])]
+            batch[0].columns[REASON] = error.reason
+            return
+        for one in batch:  # any of them may be the cause
+            _embed_batch(job, net, [one])
+        return
     except Exception as error:
         if not is_out_of_memory(error):
             raise
@@ -169,12 +153,11 @@ def _embed_batch(job: Job, net: Backbone, batch: list[_Loaded]) -> list[dict[str
     finite = np.all([np.isfinite(vectors).all(axis=1) for vectors in found.values()], axis=0)
     columns: dict[str, Any] = {LEVELS: levels_text(found.pop(LEVELS))}
     columns |= {column_name(name, job.readouts): vectors for name, vectors in found.items()}
-    return [
-        {name: values[at] for name, values in columns.items()}
-        if finite[at]
-        else {REASON: f"its {net.name} embedding contains NaN or infinity"}
-        for at in range(len(batch))
-    ]
+    for at, one in enumerate(batch):
+        if finite[at]:
+            one.columns.update({name: values[at] for name, values in columns.items()})
+        else:
+            one.columns[REASON] = f"its {net.name} embedding contains NaN or infinity"
 
 
 def _vector_columns(rows: list[dict[str, Any]], readouts: Sequence[str]) -> dict[str, Any]:

@@ -240,14 +240,12 @@ class Listener:
                 f"The network needs {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
-        if needs_both(self.frontend.channel):
-            if wave.ndim != 2 or len(wave) != 2 or not wave.size:
-                raise InputError(
-                    f"A model with the channel {self.frontend.channel!r} needs two rows of "
-                    f"samples, near and far microphone. Got shape {wave.shape}."
-                )
-        elif wave.ndim != 1 or not wave.size:
-            raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
+        shape = "(2, n)" if needs_both(self.frontend.channel) else "(n,)"
+        if wave.shape[:-1] != ((2,) if needs_both(self.frontend.channel) else ()) or not wave.size:
+            raise InputError(
+                f"A model with the channel {self.frontend.channel!r} needs samples of the shape "
+                f"{shape}. Got {wave.shape}."
+            )
         return self._embed(Sound(wave, wave, sample_rate), window, hop, DEFAULT_LIMITS)
 
     def _embed(

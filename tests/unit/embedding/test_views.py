@@ -20,9 +20,8 @@ from daco.data.table import EmbeddingTable
 from daco.embedding.batches import Job, embed_part
 from daco.embedding.embed import _on_worker, embed_clips, worker_device
 from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
-from daco.embedding.output import clips_left_out
 from daco.embedding.parts import fingerprints, plan_parts
-from daco.embedding.provenance import check_readouts, origin_of, settings_of
+from daco.embedding.provenance import check_readouts, settings_of
 from daco.errors import DataError, InputError, ModelError
 
 VIEWS = ("fake", "fake-length", "mod", "env", "cep")
@@ -105,7 +104,7 @@ def test_a_recording_is_decoded_once(tmp_path, clips, monkeypatch):
 
 def test_a_clip_too_short_for_one_network_is_left_out_of_all(tmp_path):
     clips = noise_clips(tmp_path / "clips", seconds=(1.0, 0.2, 1.0))
-    report = embed_clips(clips, both(), tmp_path / "e.parquet", on_error="skip")
+    report = embed_clips(clips, both(), tmp_path / "e.parquet")
     assert [path for path, _ in report.skipped] == ["1.wav"]
     assert {len(matrix) for matrix in EmbeddingTable.read(report.out).views.values()} == {2}
 
@@ -157,11 +156,9 @@ def test_an_unknown_layout_of_views_is_refused(tmp_path, views):
 def test_a_finished_table_of_other_networks_is_recognised(tmp_path, clips):
     out = tmp_path / "e.parquet"
     embed_clips(clips, both(), out)
-    names = check_readouts(both(), None)
-    assert clips_left_out(clips, out, origin_of(both(), names, 0), skip=False) == 0
-    other = Networks([FakeNet("1" * 64), LogMel()])
+    assert embed_clips(clips, both(), out).embedded == 0
     with pytest.raises(InputError, match=r"weights_sha256 .* the networks of its views"):
-        clips_left_out(clips, out, origin_of(other, names, 0), skip=False)
+        embed_clips(clips, Networks([FakeNet("1" * 64), LogMel()]), out)
 
 
 # ------------------------------------------------------------------------------ one recording
@@ -241,7 +238,7 @@ def test_a_worker_of_a_cluster_makes_the_part_of_all_views(clips, monkeypatch):
     job = Job(
         **{"backbone": net.name, "precision": "fp32", "device": "cpu", "weights": None},
         **{"readouts": names, "channel": 0, "limits": DEFAULT_LIMITS, "settings": settings},
-        **{"batch_size": 2, "workers": 1, "skip": False},
+        **{"batch_size": 2, "workers": 1},
     )
     content = _on_worker(job, clips.root, part)
     assert content.equals(embed_part(job, net, clips.root, part))
