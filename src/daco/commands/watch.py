@@ -38,7 +38,6 @@ def watch(
             "Judge a folder, an rtsp:// or http:// stream, or sound on standard input (pcm:RATE)."
         ),
     ] = None,
-    db: shared.Database = None,
     alarm: shared.AlarmRuleOption = None,
     once: Annotated[bool, flag("--once", "Judge the recordings that are there, then end.")] = False,
     exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
@@ -60,7 +59,7 @@ def watch(
     if source is not None and not is_live and not Path(source).is_dir():
         raise InputError(f"{source} is not a folder. Give the folder of the recordings.")
     given = {"alarm": alarm, "stream" if is_live else "folder": source}
-    config = read_plant(plant, db, given)
+    config = read_plant(plant, given)
     machines = config.machine.values()
     if not any(each.folder or each.stream or each.microphone for each in machines):
         raise InputError(
@@ -120,14 +119,14 @@ class _Terminal:
             self._print(headline(state, outcome.clip.oddness, name))
             for reason in outcome.clip.reasons:
                 if not reason.startswith("views:"):  # of every anomaly; the page has it
-                    self._console.detail(reason, "yellow", _INDENT)
+                    self._console.detail(reason, style="yellow", indent=_INDENT)
             for number in outcome.opened:
                 self.counted["alarm"] += 1
                 text = f"ALARM {number}, {machine.name}: {state} (rule: {machine.rule})"
-                self._console.detail(text, "bold white on red", _INDENT)
+                self._console.detail(text, style="bold white on red", indent=_INDENT)
             for number in outcome.cleared:
                 text = f"alarm {number}, {machine.name}, is over"
-                self._console.detail(text, "green", _INDENT)
+                self._console.detail(text, style="green", indent=_INDENT)
 
     def _print(self, line: Text) -> None:
         self._console.print(f"{datetime.now():%H:%M:%S}", line, soft_wrap=True)

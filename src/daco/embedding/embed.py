@@ -17,10 +17,12 @@ from daco.backbones import load
 from daco.backbones.protocol import Backbone
 from daco.compute import run
 from daco.data.clips import ClipTable
-from daco.embedding.batches import REASON, Job, embed_part
 from daco.embedding.output import Skipped, replaceable, skipped_before, write_table
 from daco.embedding.parts import (
+    REASON,
+    Job,
     Part,
+    embed_part,
     fingerprints,
     part_folder,
     plan_parts,

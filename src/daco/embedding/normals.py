@@ -21,9 +21,9 @@ from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import ONE_VIEW, Views
-from daco.embedding.batches import HASHES, QUALITIES
 from daco.embedding.embed import embed_clips
 from daco.embedding.output import Skipped as Skipped
+from daco.embedding.parts import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file

@@ -14,8 +14,14 @@ import pyarrow.parquet as pq
 from daco.backbones.levels import LEVELS
 from daco.data.clips import ClipTable
 from daco.data.parquet import attributes_text, column_name, own_metadata, write_parquet
-from daco.embedding.batches import HASHES, QUALITIES, REASON, different_lengths
-from daco.embedding.parts import Fingerprint, fingerprints
+from daco.embedding.parts import (
+    HASHES,
+    QUALITIES,
+    REASON,
+    Fingerprint,
+    different_lengths,
+    fingerprints,
+)
 from daco.errors import DataError, InputError
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import Location, is_file, is_folder, open_location

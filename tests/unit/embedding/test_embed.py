@@ -53,7 +53,7 @@ def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path, 
 
 
 def test_a_batch_has_few_large_recordings(ten, tmp_path, monkeypatch):
-    monkeypatch.setattr("daco.embedding.batches._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("daco.embedding.parts._BLOCK_BYTES", 5000)
     net = FakeNet()
     embed_clips(ten, net, tmp_path / "e.parquet")
     assert max(count * samples for count, samples in net.batches) <= 2 * 1600
