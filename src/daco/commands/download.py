@@ -72,12 +72,11 @@ def _dataset(console: Output, plan: list[Archive], title: str) -> None:
         failed = download_dataset(
             plan, lambda each, done, total: report(f"{each.machine} {each.split}", done, total)
         )
-    for name, reason in failed.items():
-        console.write(f"{name}: {reason}", style="red", wrap=False)
     if failed:
+        reasons = "\n".join(f"{name}: {reason}" for name, reason in failed.items())
         raise DownloadError(
-            f"{len(failed)} of {quantity(plan, 'archive')} failed, see above. The others "
-            "are complete. Run the same command again for the rest."
+            f"{len(failed)} of {quantity(plan, 'archive')} failed. The others are complete. Run "
+            f"the same command again for the rest.\n{reasons}"
         )
     there = len(plan) - len(missing)
     console.write(f"Unpacked {quantity(missing, 'archive')}, {there} were already there:")
@@ -88,14 +87,10 @@ def _weights(console: Output, name: str, file: Path | None) -> None:
     from daco.backbones.weights import SOURCES
     from daco.files.download import download_weights, install_weights
 
-    if name == "logmel":
-        raise InputError("'logmel' has no weights: it works without a download.")
     if name != "all" and name not in SOURCES:
         hint = suggestion(name, SOURCES)
         known = ", ".join(SOURCES)
         raise InputError(f"There are no weights {name!r}.{hint} Choose from {known} and all.")
-    if name == "all" and file is not None:
-        raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
     for source in sources:
         done = "was already there" if source.matches(source.path) else "fetched"

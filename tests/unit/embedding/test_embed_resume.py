@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import sys
 
 import pytest
 from object_store import ObjectStore, environment, object_server, unreachable
-from small_clips import RATE, FakeNet, make_clips, write_clip
+from small_clips import FakeNet, make_clips, write_clip
 
-from daco.backbones import load
 from daco.data.clips import ClipTable
-from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.embedding import parts
 from daco.embedding.embed import embed_clips
@@ -160,57 +155,3 @@ def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
         with pytest.raises(DataError, match="plant cannot be reached"):
             embed_clips(source, FakeNet(), tmp_path / "e.parquet", workers=1)
     assert not (tmp_path / "e.parquet").exists()
-
-
-KILLED = """
-import os, signal, sys
-from daco.backbones import load
-from daco.data.sources import read_clips
-from daco.embedding import parts
-from daco.embedding.embed import embed_clips
-
-parts.PART_SIZE = 2
-
-def kill(done, total):
-    if done >= int(sys.argv[3]):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-options = {"batch_size": 1, "progress": kill}
-embed_clips(read_clips(sys.argv[1]), load("logmel"), sys.argv[2], **options)
-"""
-
-
-@pytest.mark.parametrize("after", [1, 7])
-@pytest.mark.parametrize("place", ["local"], indirect=True)
-def test_a_kill_costs_at_most_the_part_under_way(place, tmp_path, monkeypatch, after):
-    monkeypatch.setattr(parts, "PART_SIZE", 2)
-    folder = tmp_path / "clips"
-    folder.mkdir()
-    for index in range(8):
-        write_clip(folder / f"{index}.wav", 0.1 * (index + 1), samples=RATE)
-    source, out = place.put_tree(folder, "clips"), place.uri("e.parquet")
-    command = [sys.executable, "-c", KILLED, source, out, str(after)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert "e.parquet" not in place.keys("e.parquet")
-    net = load("logmel")
-    report = embed_clips(read_clips(source), net, out)
-    assert report.reused >= (after - 1) // 2 * 2
-    embed_clips(read_clips(source), net, tmp_path / "whole.parquet")
-    assert place.get("e.parquet") == (tmp_path / "whole.parquet").read_bytes()
-
-
-def test_a_failed_write_leaves_what_was_finished(tmp_path, monkeypatch):
-    table = make_clips(tmp_path / "clips", 10)
-    written = []
-
-    def full_at_the_third(path, content):
-        if len(written) == 2:
-            raise DataError("the disk is full")
-        written.append(path)
-        parts.write_part(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("daco.embedding.embed.write_part", full_at_the_third)
-        with pytest.raises(DataError, match="disk is full"):
-            embed_clips(table, FakeNet(), tmp_path / "e.parquet")
-    assert embed_clips(table, FakeNet(), tmp_path / "e.parquet").reused == 8

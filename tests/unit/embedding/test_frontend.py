@@ -205,19 +205,6 @@ class TestUnusable:
                 listener.embed(source)
             assert "/" not in str(caught.value).replace("and/or", "")
 
-    @pytest.mark.parametrize("suffix", [".wav", ".flac"])
-    def test_a_cut_off_upload_is_noticed_and_leaves_nothing(
-        self, listener, tmp_path, suffix, monkeypatch
-    ):
-        content = write(tmp_path / f"a{suffix}", noise(2)).read_bytes()
-        (tmp_path / "temporary").mkdir()
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-        listener.embed(content)
-        with pytest.raises(AudioError) as caught:
-            listener.embed(content[: len(content) // 2])
-        assert str(tmp_path) not in str(caught.value)
-        assert list((tmp_path / "temporary").iterdir()) == []
-
     @pytest.mark.parametrize("limits", [AudioLimits(bytes=1000), AudioLimits(seconds=1)])
     def test_limits_hold_for_all_sources(self, listener, tmp_path, limits):
         path = write(tmp_path / "a.wav", noise(3))
@@ -238,18 +225,3 @@ class TestUnusable:
         with pytest.raises(AudioError, match="more than the limit"):
             listener.embed(Endless(), limits=AudioLimits(bytes=1000))
         assert Endless.asked == 1001
-
-
-@pytest.mark.parametrize("as_bytes", [False, True])
-def test_a_recording_at_another_rate_is_decoded_once(tmp_path, monkeypatch, listener, as_bytes):
-    path = write(tmp_path / "a.flac", noise(1, rate=44100), 44100)
-    decoded = []
-    read = soundfile.SoundFile.read
-
-    def counting_read(sound, *arguments, **options):
-        decoded.append(read(sound, *arguments, **options))
-        return decoded[-1]
-
-    monkeypatch.setattr(soundfile.SoundFile, "read", counting_read)
-    assert listener.embed(path.read_bytes() if as_bytes else path).sample_rate == 44100
-    assert sum(map(len, decoded)) == 44100
