@@ -18,7 +18,7 @@ def demo(tmp_path_factory):
     size = {"source": 30, "target": 6, "test": 16, "seconds": 1.0, "workers": 1}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "SIZE", size)
-        return folder, said("demo", "--out", folder, "--no-open")
+        return folder, said("demo", "--out", folder)
 
 
 def test_it_prints_the_rules_and_names_the_report(demo):

@@ -42,8 +42,7 @@ def clean(factory, tmp_path_factory):
     """A model of the good normals, of which the gate leaves out none."""
     root = tmp_path_factory.mktemp("clean")
     shutil.copytree(factory / "bearing" / "train", root / "bearing" / "train")
-    kept = ("--keep-embeddings", root / "k.parquet")
-    ok("fit", root / "bearing", "--out", root / "bearing.daco", *kept)
+    ok("fit", root / "bearing", "--out", root / "bearing.daco")
     assert len(MachineModel.load(root / "bearing.daco")) == 22
     return root / "bearing.daco"
 

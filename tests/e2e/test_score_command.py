@@ -116,7 +116,7 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(drill, tmp_path):
     }
     files = [tmp_path / name for name in reasons]
     lines = run("score", model, *files, good, code=4).stdout.splitlines()
-    assert "5 recordings could not be scored:" in lines
+    assert "Left out 5 recordings:" in lines
     for path, reason in zip(files, reasons.values(), strict=True):
         (line,) = (line for line in lines if line.strip().startswith(str(path)))
         assert reason in line

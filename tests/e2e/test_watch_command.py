@@ -14,8 +14,6 @@ from receiver import receiving
 from service_process import RATE, model, wait_until
 from stores import rows
 
-from daco.commands.watch import _ending_signals
-
 
 @pytest.fixture
 def plant(tmp_path, monkeypatch):
@@ -67,7 +65,8 @@ def test_a_file_that_is_still_written_is_left_for_the_next_run(plant, monkeypatc
     assert "left for the next run: slow.wav." in result.stderr
 
 
-def test_recordings_are_judged_as_they_arrive_until_ctrl_c(plant):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_recordings_are_judged_as_they_arrive_until_a_signal(plant, number):
     with receiving() as receiver:
         text = '[machine.press]\nmodel = "press.daco"\nfolder = "inbox"\nalarm = "2 of 3"\n'
         (plant / "daco.toml").write_text(f'{text}[notify]\nwebhook = "{receiver.url}"\n')
@@ -78,28 +77,11 @@ def test_recordings_are_judged_as_they_arrive_until_ctrl_c(plant):
                 put(plant / "inbox" / f"{index}.wav", faulty(index))
             wait_until(lambda: receiver.accepted)
         finally:
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             printed, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "ALARM 1, press" in printed
     assert b'"alarm.opened"' in receiver.accepted[0][1]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_after_the_work_and_a_second_one_at_once(number):
-    def at_once(*_):
-        raise InterruptedError
-
-    before = signal.signal(number, at_once)
-    try:
-        with _ending_signals() as ending:
-            signal.raise_signal(number)
-            assert ending.is_set()
-            with pytest.raises(InterruptedError):
-                signal.raise_signal(number)
-        assert signal.getsignal(number) is at_once
-    finally:
-        signal.signal(number, before)
 
 
 def test_a_plant_of_several_machines_is_watched_by_its_daco_toml(plant):

@@ -11,7 +11,6 @@ import typer
 from typer.core import TyperGroup
 
 from daco.commands.console import interruptible
-from daco.commands.options import Location
 from daco.version import __version__
 
 COMMANDS = {
@@ -44,7 +43,7 @@ COMMANDS = {
 }
 """Every command, with the sentence that ``daco --help`` prints."""
 
-_WORDS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH", Location: "PATH"}
+_WORDS = {int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 _MODULES = {"verify": "freeze"}  # of commands that are not in a module of their name
 
 

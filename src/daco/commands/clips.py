@@ -55,13 +55,11 @@ def clips(
     console.table(_rows(frame), texts, sections | _NUMBERS)
     if is_remote(table.root):
         console.write(f"daco opened {SAMPLE} clips of each row.")
-    for line in "\n".join([table.understood, *sessions]).splitlines():
-        console.write(line)
+    console.write(*"\n".join([table.understood, *sessions]).splitlines())
     oddities = [*table.oddities, *_oddities(frame)]
     found = f"{quantity(oddities, 'oddity', 'oddities')}:"
     console.write(found if oddities else "Nothing looks odd.")
-    for oddity in oddities:
-        console.write(f"- {oddity}")
+    console.write(*(f"- {oddity}" for oddity in oddities))
     if manifest is not None:
         write_manifest(table, manifest)
         console.write(f"Written: {manifest}", wrap=False)

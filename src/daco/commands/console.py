@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from rich import box
@@ -18,9 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from daco.text import printable, quantity
-
-if TYPE_CHECKING:
-    from daco.embedding.normals import Skipped
 
 _UNLIMITED = 1_000_000
 _SHOWN = 20
@@ -45,9 +42,10 @@ class Output(Console):
         if not (self.file.isatty() or os.environ.get("COLUMNS", "").isdigit()):
             self.width = _UNLIMITED
 
-    def write(self, text: str, *, style: str = "", wrap: bool = True) -> None:
-        """Print text that is no markup; `wrap` is False where it contains a path."""
-        self.print(Text(printable(text), style), soft_wrap=not wrap)
+    def write(self, *texts: str, style: str = "", wrap: bool = True) -> None:
+        """Print paragraphs that are no markup; `wrap` is False where they contain paths."""
+        for text in texts:
+            self.print(Text(printable(text), style), soft_wrap=not wrap)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print as rich does, but leave no blanks at the ends of lines in a pipe or a file."""
@@ -59,10 +57,11 @@ class Output(Console):
         self.file.write(re.sub(r" +$", "", captured.get(), flags=re.MULTILINE))
         self.file.flush()
 
-    def detail(self, text: str, style: str = "", indent: int = 4) -> None:
-        """Print what belongs to the line above it."""
-        line = Text(printable(text), style)
-        self.print(Padding(line, (0, 0, 0, indent), expand=False))
+    def detail(self, *texts: str, style: str = "", indent: int = 4) -> None:
+        """Print what belongs to the line above."""
+        for text in texts:
+            line = Text(printable(text), style)
+            self.print(Padding(line, (0, 0, 0, indent), expand=False))
 
     def notes(self, texts: Iterable[str], label: str = "note") -> None:
         """Print each text after a yellow label."""
@@ -130,29 +129,19 @@ def print_json(document: Any) -> None:
 
 
 @contextmanager
-def progress_bars(console: Console, *, of_bytes: bool = False) -> Iterator[Report]:
+def progress_bars(console: Console) -> Iterator[Report]:
     """A function that shows one bar per stage; it prints nothing outside a terminal."""
     if not console.is_terminal:
         yield lambda stage, done, total: None
         return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import Progress
 
-    counts = [DownloadColumn(), TransferSpeedColumn()] if of_bytes else [MofNCompleteColumn()]
-    columns = (TextColumn("{task.description:>14}"), BarColumn(16), *counts, TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bars:
+    with Progress(console=console, transient=True) as bars:
         tasks: dict[str, Any] = {}
 
         def report(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(escape(stage), total=total, completed=done)
+                tasks[stage] = bars.add_task(escape(stage), total=total)
             bars.update(tasks[stage], completed=done, total=total)
 
         yield report
@@ -169,13 +158,12 @@ def interruptible(advice: str | Callable[[], str] = "") -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show_skipped(console: Output, skipped: Skipped, code: int = 0) -> None:
+def show_skipped(console: Output, skipped: Sequence[tuple[str, str]], code: int = 0) -> None:
     """Print which recordings could not be used, and why; with a `code`, exit where there are."""
     if not skipped:
         return
     console.write(f"Left out {quantity(skipped, 'recording')}:")
-    for path, reason in skipped[:_SHOWN]:
-        console.write(f"  {path}: {reason}", wrap=False)
+    console.write(*(f"  {path}: {reason}" for path, reason in skipped[:_SHOWN]), wrap=False)
     if len(skipped) > _SHOWN:
         console.write(f"  ... and {len(skipped) - _SHOWN} more.")
     if code:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from daco.commands.console import Output
 from daco.commands.embed import embed
-from daco.commands.options import flag, option
+from daco.commands.options import option
 from daco.commands.study import study
 from daco.commands.synth import synth
 from daco.errors import InputError
@@ -23,7 +20,6 @@ SIZE: dict[str, Any] = {"source": 90, "target": 10, "test": 100, "seconds": 5.0}
 def demo(
     out: Annotated[Path, option("Write to this folder.")] = Path("daco-demo"),
     seed: Annotated[int, option("Set the seed. Each seed gives other machines.", min=0)] = 0,
-    no_open: Annotated[bool, flag("--no-open", "Do not open the report in a browser.")] = False,
 ) -> None:
     """Record a synthetic factory, embed it, study 51 configurations and write the report.
 
@@ -42,5 +38,3 @@ def demo(
     embed(clips / "eval_data", eval)
     study(dev, out / "study", eval, truth=clips / "ground_truth")
     console.print(f"The demo took {time.perf_counter() - started:.0f} s.")
-    if sys.stdout.isatty() and not no_open:
-        typer.launch((out / "study" / "report.html").resolve().as_uri())

@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from daco.commands.console import Output, progress_bars
-from daco.commands.options import argument, flag, option, options
+from daco.commands.options import argument, option
 from daco.errors import DownloadError, InputError
 from daco.text import quantity, suggestion
 
 if TYPE_CHECKING:
     from daco.files.zenodo import Archive
 
-
-class Split(StrEnum):
-    """Parts of a DCASE data set, each a Zenodo record."""
-
-    DEV = "dev"
-    TRAIN = "train"
-    TEST = "test"
+Split = StrEnum("Split", ["DEV", "TRAIN", "TEST"])
+"""Parts of a DCASE data set, each a Zenodo record."""
 
 
 def download(
@@ -33,9 +28,8 @@ def download(
     machine: Annotated[list[str] | None, option("Fetch only this machine. Repeat it.")] = None,
     split: Annotated[
         list[Split] | None,
-        options("Fetch only dev, train (additional training) or test (evaluation). Repeat it."),
+        option("Fetch dev, train (additional) or test (evaluation). Repeat it.", metavar="SPLIT"),
     ] = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
     weights: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Install this file instead of fetching one.")
     ] = None,
@@ -52,7 +46,7 @@ def download(
                 "--year, --machine and --split belong to a data set. For weights, give a name "
                 "alone."
             )
-        _weights(console, target, weights, dry_run)
+        _weights(console, target, weights)
     elif weights is not None:
         raise InputError("Use --weights FILE with daco download weights NAME.")
     elif year is None:
@@ -61,10 +55,10 @@ def download(
         from daco.files.zenodo import plan_dataset
 
         plan = plan_dataset(year, target, machines=machine or [], splits=split or list(Split))
-        _dataset(console, plan, f"DCASE {year} Task 2", dry_run)
+        _dataset(console, plan, f"DCASE {year} Task 2")
 
 
-def _dataset(console: Output, plan: list[Archive], title: str, dry_run: bool) -> None:
+def _dataset(console: Output, plan: list[Archive], title: str) -> None:
     from daco.files.zenodo import LICENCE, download_dataset
 
     rows = [vars(each) | {"there": "unpacked" if each.is_unpacked else "-"} for each in plan]
@@ -74,49 +68,36 @@ def _dataset(console: Output, plan: list[Archive], title: str, dry_run: bool) ->
     console.table(rows, {"name": "archive", "split": "split"}, ["GB", "there"], title=title)
     left = sum(row["GB"] for row in missing)
     console.write(f"{quantity(plan, 'archive')}, licence {LICENCE}. Still to fetch: {left:.2f} GB.")
-    if dry_run:
-        return
-    with progress_bars(Output(stderr=True), of_bytes=True) as report:
+    with progress_bars(Output(stderr=True)) as report:
         failed = download_dataset(
             plan, lambda each, done, total: report(f"{each.machine} {each.split}", done, total)
         )
-    for name, reason in failed.items():
-        console.write(f"{name}: {reason}", style="red", wrap=False)
     if failed:
+        reasons = "\n".join(f"{name}: {reason}" for name, reason in failed.items())
         raise DownloadError(
-            f"{len(failed)} of {quantity(plan, 'archive')} failed, see above. The others "
-            "are complete. Run the same command again for the rest."
+            f"{len(failed)} of {quantity(plan, 'archive')} failed. The others are complete. Run "
+            f"the same command again for the rest.\n{reasons}"
         )
     there = len(plan) - len(missing)
     console.write(f"Unpacked {quantity(missing, 'archive')}, {there} were already there:")
     console.write(f"  {plan[0].root}", wrap=False)
 
 
-def _weights(console: Output, name: str, file: Path | None, dry_run: bool) -> None:
+def _weights(console: Output, name: str, file: Path | None) -> None:
     from daco.backbones.weights import SOURCES
-    from daco.files.download import download_weights, install_weights, weights_dir
+    from daco.files.download import download_weights, install_weights
 
-    if name == "logmel":
-        raise InputError("'logmel' has no weights: it works without a download.")
     if name != "all" and name not in SOURCES:
         hint = suggestion(name, SOURCES)
         known = ", ".join(SOURCES)
         raise InputError(f"There are no weights {name!r}.{hint} Choose from {known} and all.")
-    if name == "all" and file is not None:
-        raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
-    if dry_run:
-        rows = [vars(each) | {"there": "yes" if each.path.is_file() else "-"} for each in sources]
-        columns = {"name": "name", "file_name": "file", "licence": "licence", "there": "there"}
-        console.table(rows, columns, title="Weights")
-        console.write(f"They belong into {weights_dir()}", wrap=False)
-        return
     for source in sources:
         done = "was already there" if source.matches(source.path) else "fetched"
         if file is not None:
             path, done = install_weights(source, file), "installed"
         else:
-            with progress_bars(Output(stderr=True), of_bytes=True) as report:
+            with progress_bars(Output(stderr=True)) as report:
                 path = download_weights(source, progress=partial(report, source.name))
         console.write(f"{source.name} {done}, checksum verified, licence {source.licence}:")
         console.write(f"  {path}", wrap=False)

@@ -139,5 +139,5 @@ def _show_notes(console: Output, result: Evaluation) -> None:
     rows = result.systems.to_dict("records")
     missing = [(row["system"], ", ".join(row["missing"])) for row in rows if row["missing"]]
     notes = [f"{system} has no scores for {names}." for system, names in missing]
-    for note in (*notes, *([caution] if caution else []), *result.notes):
-        console.write(f"- {note}")
+    notes += [caution] if caution else []
+    console.write(*(f"- {note}" for note in (*notes, *result.notes)))

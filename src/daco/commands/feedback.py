@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from daco.commands import options as shared
 from daco.commands.console import Output
 from daco.commands.options import argument, flag, option
 from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
@@ -34,7 +33,6 @@ def feedback(
         int | None, option("Declare the machine healthy for this many recordings.", min=10)
     ] = None,
     reset: Annotated[bool, flag("--reset", "Forget everything learned.")] = False,
-    db: shared.Database = None,
 ) -> None:
     """Answer whether a recording or an alarm was a fault, and show the realised rates.
 
@@ -48,7 +46,7 @@ def feedback(
     console = Output()
     if (what is None) != (clip is None and alarm is None) or (clip and alarm):
         raise InputError("Give false-alarm or fault, and the number of one clip or of one alarm.")
-    config = read_plant(plant, db)
+    config = read_plant(plant)
     name = _one_machine(list(config.machine), machine)
     who = Person(by or (_user() if what or commission or reset else ""), "command line")
     model = MachineModel.load(config.machine[name].model)
@@ -89,8 +87,7 @@ def _user() -> str:
 def _show(console: Output, store: Store, machine: str, model: MachineModel) -> None:
     from daco.monitoring.alarms import FAULT
 
-    for sentence in store.rates(machine, model.sha256).sentences():
-        console.write(sentence)
+    console.write(*store.rates(machine, model.sha256).sentences())
     learned = store.adaptations(machine).get(machine)
     if learned is not None and learned.model_sha256 == model.sha256:
         console.write(learned.sentence())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ from daco.commands.models import show_files, show_model
 from daco.commands.options import (
     Location,
     location_argument,
-    location_option,
     option,
     require_folder,
 )
@@ -26,7 +25,6 @@ from daco.text import name_list, quantity
 
 if TYPE_CHECKING:
     from daco.detector.model import MachineModel
-    from daco.embedding.normals import Normals
 
 _SHOWN = 5
 _OF_RECORDINGS = ("backbone", "weights", "channel", "device", "machine_level", "domain_level")
@@ -49,9 +47,6 @@ def fit(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
-    keep_embeddings: Annotated[
-        Location | None, location_option("Keep embeddings in this Parquet file, to continue.")
-    ] = None,
     workers: shared.FleetProcesses = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
@@ -71,31 +66,27 @@ def fit(
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
-    from daco.audio.microphones import parse_channel
-    from daco.compute import require_engine
+    from daco.compute import jobs_for
     from daco.data.table import is_table
     from daco.detector.decision import require_rate
+    from daco.detector.fit import fit_machines
     from daco.detector.modelfile import model_paths
     from daco.embedding.normals import normals_of_recordings, normals_of_table
     from daco.files.remote import require_local
-    from daco.validation import require_whole
+    from daco.synthetic.sensitivity import quick_sentences
 
     console, errors = Output(), Output(stderr=True)
-    require_engine(engine)
     require_rate(false_alarm_rate)
-    if max_normals is not None:
-        require_whole(max_normals, "--max-normals", least=2)
-    is_blend = _check_config(config)
     target = require_local(out, "A model")
     if out.endswith(("/", "\\")):
         target.mkdir(parents=True, exist_ok=True)
     require_folder(target)
     views = "+".join(readout) if readout else None
+    is_blend = _check_config(config)
     if is_table(clips):
         _require_defaults(context, clips)
         gathered = normals_of_table(clips, readout=views, all_views=is_blend, session_by=session_by)
     else:
-        policy = parse_channel(channel)
         networks = list(backbone)
         all_views = is_blend and views is None  # a blend takes all views that nobody named
         if all_views and "logmel" not in networks:
@@ -103,19 +94,16 @@ def fit(
         net = load_network(errors, "+".join(networks), engine, weights, device)
         if all_views and len(net.networks) == 1:
             views = "+".join(net.default_views)
-        advice = "Finished work is kept; the same command continues it." if keep_embeddings else ""
-        with interruptible(advice), progress_bars(errors) as report:
+        with progress_bars(errors) as report:
             gathered = normals_of_recordings(
                 clips,
                 net,
                 readout=views,
-                channel=policy,
-                keep=keep_embeddings,
+                channel=channel,
                 machine_level=machine_level,
                 domain_level=domain_level,
                 session_by=session_by,
                 understood=lambda text: errors.notes([text]),
-                on_error="skip",
                 progress=partial(report, "embedding"),
                 engine=engine,
                 weights=weights,
@@ -123,36 +111,31 @@ def fit(
             )
     errors.notes(gathered.warnings)
     machines = gathered.machines
-    targets = model_paths([each.machine for each in machines], target)
-    options = {
-        "config": config,
-        "false_alarm_rate": false_alarm_rate,
-        "siblings": int(siblings) if siblings.isdecimal() else siblings,
-        "max_normals": max_normals,
-        "keep_suspicious": keep_suspicious,
-        "workers": workers,
-        "engine": engine,
-    }
-    results, replaced = _fit_all(errors, machines, targets, options)
-    written = {path: each for path, each in results.items() if not isinstance(each, DacoError)}
-    failures = [each for each in results.values() if isinstance(each, DacoError)]
-    fitted = list(written.values())
-    if len(fitted) < MANY:
-        for model in fitted:
-            console.write(model.machine, style="bold")
-            if thinned_from := model.provenance.get("thinned_from"):
-                console.write(f"{len(model):,} recordings represent {thinned_from:,}.")
-            show_model(console, model, verbose=verbose)
-    else:
-        _show_many(console, fitted)
-    show_files(console, list(written), replaced)
+    paths = model_paths([each.machine for each in machines], target)
+    paths[0].parent.mkdir(exist_ok=True)
+    results = fit_machines(
+        machines,
+        config=config,
+        false_alarm_rate=false_alarm_rate,
+        siblings=int(siblings) if siblings.isdecimal() else siblings,
+        max_normals=max_normals,
+        keep_suspicious=keep_suspicious,
+        workers=jobs_for(len(machines), workers, engine),
+        engine=engine,
+    )
+    models, failures, replaced = _write_models(errors, results, paths)
+    fitted = [models[path] for path in paths if path in models]
+    (_show_each if len(fitted) < MANY else _show_many)(console, fitted, verbose)
+    show_files(console, list(models), replaced)
     if len(fitted) == 1:
-        _show_sensitivity(console, errors, fitted[0])
-    errors.notes(_advice(fitted, backbone))
+        with interruptible("The model was written."), progress_bars(errors) as report:
+            sentences = quick_sentences(fitted[0], partial(report, "injecting faults"))
+        console.write(*sentences)
+    errors.notes(_advice(fitted))
     skipped = (*gathered.skipped, *_listed(fitted, "left_out"))
     show_skipped(console, skipped)
     if failures:
-        raise _failure(failures, len(targets))
+        raise _failure(failures, len(paths))
     if skipped:
         raise typer.Exit(shared.SKIPPED_EXIT)
 
@@ -181,38 +164,31 @@ def _require_defaults(context: typer.Context, table: Location) -> None:
         raise InputError(f"{table} contains embeddings. Leave out what is for recordings: {names}.")
 
 
-def _fit_all(
-    errors: Output, machines: Sequence[Normals], targets: Sequence[Path], options: dict[str, Any]
-) -> tuple[dict[Path, MachineModel | DacoError], list[Path]]:
-    """Fit each machine and write its model at once.
+def _write_models(
+    errors: Output, results: Iterator[tuple[int, MachineModel | DacoError]], paths: Sequence[Path]
+) -> tuple[dict[Path, MachineModel], list[DacoError], list[Path]]:
+    """Write each model when it is finished.
 
-    Returns the models, or why there is none, by their files, and files that keep replaced models.
+    Returns the models by their files, why others could not be fitted, and files that keep replaced
+    models.
     """
-    from daco.compute import jobs_for
-    from daco.detector.fit import fit_machines
-    from daco.files.atomic import replace_file, write_error
+    from daco.files.atomic import replace_file
 
-    results: dict[Path, MachineModel | DacoError] = {}
-    replaced: list[Path] = []
-    written = 0
-    options["workers"] = jobs_for(len(machines), options["workers"], options["engine"])
+    models: dict[Path, MachineModel] = {}
+    failures: dict[int, DacoError] = {}
+    replaced = []
     with (
-        interruptible(lambda: f"{written} of {len(machines)} models were written."),
+        interruptible(lambda: f"{len(models)} of {len(paths)} models were written."),
         progress_bars(errors) as report,
     ):
-        for index, result in fit_machines(machines, **options):
-            path = targets[index]
-            if not isinstance(result, DacoError):
-                try:
-                    path.parent.mkdir(exist_ok=True)
-                except OSError as error:
-                    raise write_error(path.parent, error) from None
-                previous = replace_file(path, result.to_bytes())
-                replaced += [previous] if previous else []
-                written += 1
-            results[path] = result
-            report("fitting", len(results), len(machines))
-    return {path: results[path] for path in targets}, replaced
+        for index, result in results:
+            if isinstance(result, DacoError):
+                failures[index] = result
+            else:
+                replaced.append(replace_file(paths[index], result.to_bytes()))
+                models[paths[index]] = result
+            report("fitting", len(models) + len(failures), len(paths))
+    return models, [failures[index] for index in sorted(failures)], [*filter(None, replaced)]
 
 
 def _failure(failures: Sequence[DacoError], total: int) -> DacoError:
@@ -224,30 +200,28 @@ def _failure(failures: Sequence[DacoError], total: int) -> DacoError:
     return type(failures[0])("\n".join([head, *map(str, failures), tail]).rstrip())
 
 
-def _show_many(console: Output, models: Sequence[MachineModel]) -> None:
-    """Print the number of recordings of each machine, and the most frequent warnings."""
+def _show_each(console: Output, models: Sequence[MachineModel], verbose: bool) -> None:
+    """Print what each model rests on."""
+    for model in models:
+        console.write(model.machine, style="bold")
+        if thinned_from := model.provenance.get("thinned_from"):
+            console.write(f"{len(model):,} recordings represent {thinned_from:,}.")
+        show_model(console, model, verbose=verbose)
+
+
+def _show_many(console: Output, models: Sequence[MachineModel], verbose: bool) -> None:
+    """Print the number of recordings of each machine, and how many have each warning."""
+    sizes = [sorted(model.domain_sizes.values(), reverse=True) for model in models]
     rows = [
-        {
-            "machine": model.machine,
-            "recordings": "+".join(map(str, sorted(model.domain_sizes.values(), reverse=True))),
-        }
-        for model in models
+        {"machine": model.machine, "recordings": "+".join(map(str, size))}
+        for model, size in zip(models, sizes, strict=True)
     ]
     console.table(rows, ["machine"], ["recordings"])
     warnings = Counter(warning for model in models for warning in model.warnings())
-    common = warnings.most_common(_SHOWN)
-    console.notes((f"{quantity(count, 'machine')}: {text}" for text, count in common), "warning")
-    if len(warnings) > _SHOWN:
-        console.write(f"daco inspect shows {len(warnings) - _SHOWN} more warnings.")
-
-
-def _show_sensitivity(console: Output, errors: Output, model: MachineModel) -> None:
-    """Print which faults the model would notice."""
-    from daco.synthetic.sensitivity import quick_sentences
-
-    with interruptible("The model was written."), progress_bars(errors) as report:
-        for sentence in quick_sentences(model, partial(report, "injecting faults")):
-            console.write(sentence)
+    shown = warnings.most_common(None if verbose else _SHOWN)
+    console.notes((f"{quantity(count, 'machine')}: {text}" for text, count in shown), "warning")
+    if len(warnings) > len(shown):
+        console.write(f"--verbose prints {len(warnings) - len(shown)} more warnings.")
 
 
 def _listed(models: Sequence[MachineModel], key: str) -> list[tuple[str, str]]:
@@ -255,24 +229,12 @@ def _listed(models: Sequence[MachineModel], key: str) -> list[tuple[str, str]]:
     return [pair for model in models for pair in model.provenance.get(key, {}).items()]
 
 
-def _advice(models: Sequence[MachineModel], backbone: Sequence[str]) -> list[str]:
-    """Which normals a person should listen to, and which network would find more faults."""
-    from importlib.util import find_spec
-
-    from daco.backbones.weights import SOURCES
-
+def _advice(models: Sequence[MachineModel]) -> list[str]:
+    """Which normals a person should listen to."""
     notes = []
     if kept := _listed(models, "kept"):
         names = name_list(f"{name} ({reason})" for name, reason in kept)
         notes.append(f"Kept {quantity(kept, 'suspicious normal')}: {names}.")
     for name, reason in _listed(models, "doubtful"):
         notes.append(f"Listen to {name}. It may be of another machine: {reason}.")
-    of_recordings = any(model.frontend and "root" in model.provenance for model in models)
-    if of_recordings and backbone == ["logmel"] and find_spec("torch"):
-        quickest_first = ("mn04", *SOURCES)
-        for name in [name for name in quickest_first if SOURCES[name].path.is_file()][:1]:
-            notes.append(
-                f"The network {name} is installed. Beside the views it found 6 more of 100 faults "
-                f"on real machines: repeat daco fit with --backbone logmel --backbone {name}."
-            )
     return notes

@@ -38,7 +38,7 @@ def inject(
     """
     from daco.audio.microphones import parse_channel
     from daco.data.sources import read_clips
-    from daco.embedding.output import parquet_file
+    from daco.embedding.output import replaceable
     from daco.synthetic.faults import KINDS, LEVELS
     from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 
@@ -46,7 +46,7 @@ def inject(
     plan = Plan(fault or KINDS, level or LEVELS, seed)
     policy = parse_channel(channel)
     require_folder(out)
-    parquet_file(out)
+    replaceable(out)
     table = read_clips(clips, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
     chosen = choose_recordings(table, per_domain, seed)

@@ -42,8 +42,7 @@ def inspect(
         _show_normals(console, loaded)
     else:
         console.write(loaded.machine, style="bold")
-        for line in _facts(loaded, model, verbose):
-            console.write(line)
+        console.write(*_facts(loaded, model, verbose))
         show_model(console, loaded, verbose=verbose)
     if picture is not None:
         from daco.experiments.figures.models import plot_scores

@@ -51,11 +51,9 @@ def show_model(
         rows.append({_NAME: name, **changes})
     console.table(rows, [_NAME], [_SIZE, _RATE, *[_THRESHOLD] * verbose])
     console.write(alarm_limit(model))
-    for sentence in expectation_of_model(model):
-        console.write(sentence)
+    console.write(*expectation_of_model(model))
     if verbose:
-        for line in configuration(model):
-            console.write(line)
+        console.write(*configuration(model))
     console.notes(model.warnings(), "warning")
 
 
@@ -155,12 +153,12 @@ def show_verdict(console: Output, verdict: Verdict, verbose: bool) -> None:
         alike = f"healthy ones like this: below {one_in(verdict.supported_rate)}"
     if verbose:
         alike = f"score {verdict.score:.4g}, p {verdict.p_value:.3g}"
-    console.detail(f"{alike}{condition}{where}", "dim")
+    console.detail(f"{alike}{condition}{where}", style="dim")
     console.write(f"    most like {verdict.nearest}{distance}", style="dim", wrap=False)
     for reason in verdict.reasons:
         text = reason if verbose or not reason.startswith("views:") else _unusual(verdict)
         if text:
-            console.detail(text, "yellow")
+            console.detail(text, style="yellow")
 
 
 def _unusual(verdict: Verdict) -> str:

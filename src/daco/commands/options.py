@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +13,7 @@ from daco.errors import InputError
 if TYPE_CHECKING:
     from daco.files.remote import Location as Location
 else:
-
-    class Location:
-        """A path for the help texts: typer accepts no union of local and remote paths."""
-
-    Location.__name__ = "path"
+    Location = type("path", (), {})  # typer accepts no union of local and remote paths
 
 SPLITS = 200
 """`daco.method.criterion.CHOICE_SPLITS`; that module takes long to import."""
@@ -44,12 +40,10 @@ def as_location(value: str) -> Location:
 
 def as_local(value: str) -> Path:
     """Parse a local path; a URL is an error that says so."""
-    from daco.files.remote import require_local
-
-    try:
-        return require_local(value, "The file")
-    except InputError as error:
-        raise typer.BadParameter(str(error)) from None
+    path = as_location(value)
+    if not isinstance(path, Path):
+        raise typer.BadParameter(f"{value} must be on this computer.")
+    return path
 
 
 def require_folder(*paths: Location | None) -> None:
@@ -73,11 +67,6 @@ def option(help: str, **settings: Any) -> Any:
     return typer.Option(help=help, **settings)
 
 
-def options(help: str) -> Any:
-    """An option that can be repeated."""
-    return typer.Option(help=help, metavar="TEXT")
-
-
 def argument(help: str, **settings: Any) -> Any:
     """An argument with its help text."""
     return typer.Argument(help=help, **settings)
@@ -90,7 +79,7 @@ def flag(name: str, help: str) -> Any:
 
 def location_option(help: str) -> Any:
     """An option that takes a local or remote path."""
-    return typer.Option(help=help, parser=as_location)
+    return typer.Option(help=help, parser=as_location, metavar="PATH")
 
 
 def location_argument(help: str) -> Any:
@@ -117,7 +106,7 @@ Year = Annotated[int | None, option("Set the year of the data set.", min=2000)]
 # Networks
 Backbones = Annotated[
     list[str],
-    options("Use logmel, beats, eat, panns, mn04 or an installed network. Repeat it for more."),
+    option("Use logmel, beats, eat, panns, mn04 or an installed network. Repeat it for more."),
 ]
 Weights = Annotated[
     Path | None, option("Use this checkpoint instead of the downloaded one.", parser=as_local)
@@ -128,16 +117,13 @@ Precision = Annotated[
 ]
 Readouts = Annotated[
     list[str] | None,
-    options("Use this readout, such as mean, rdp, layer9 or mn04-band. Repeat it for more."),
+    option("Use this readout, such as mean, rdp, layer9 or mn04-band. Repeat it for more."),
 ]
 Channel = Annotated[
     str,
     option(
         "Use near (0), far (1), mix, or near minus far: lsq, specsub, residual-c0.5, residual-proj."
     ),
-]
-OnError = Annotated[
-    Literal["fail", "skip"], option("Stop at a recording that cannot be used, or skip it.")
 ]
 
 # Machines and workers
@@ -162,7 +148,6 @@ Hop = Annotated[
 ]
 Aggregate = Annotated[str, option("Decide by the worst window (max), mean, or worst three (top3).")]
 Rate = Annotated[float | None, option("Use this false-alarm rate instead of the model's own.")]
-Database = Annotated[str | None, option("Use this database URL, not daco.db beside the models.")]
 AlarmRuleOption = Annotated[
     str | None,
     option(
@@ -171,8 +156,8 @@ AlarmRuleOption = Annotated[
 ]
 
 # Faults
-Faults = Annotated[list[str] | None, options("Add this fault, by default all. Repeat it for more.")]
-Levels = Annotated[list[float] | None, options("Use this fault level in dB. Repeat it for more.")]
+Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat it for more.")]
+Levels = Annotated[list[float] | None, option("Use this fault level in dB. Repeat it for more.")]
 PerDomain = Annotated[int, option("Use at most this many recordings of each domain.", min=1)]
 FaultSeed = Annotated[int, option("Set the seed that draws recordings and faults.", min=0)]
 

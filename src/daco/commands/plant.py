@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,16 +30,17 @@ def monitor_packages() -> Iterator[None]:
         ) from None
 
 
-def read_plant(plant: Path, db: str | None, machine: dict[str, Any] | None = None) -> PlantConfig:
+def read_plant(plant: Path, machine: Mapping[str, Any] | None = None) -> PlantConfig:
     """The configuration of a plant; or of one machine: its model file and keys of its table."""
     from daco.detector.modelfile import SUFFIX
     from daco.monitoring.config import PlantConfig
 
+    given = {key: value for key, value in (machine or {}).items() if value is not None}
     if plant.suffix != SUFFIX or plant.is_dir():
-        if given := [key for key, value in (machine or {}).items() if value is not None]:
-            raise InputError(f"{given[0]!r} is for one model. Write it into daco.toml.")
-        return PlantConfig.load(plant, service={"database": db})
+        if given:
+            raise InputError(f"{next(iter(given))!r} is for one model. Write it into daco.toml.")
+        return PlantConfig.load(plant)
     folder = plant.absolute().parent
-    service = {"database": db or f"sqlite:///{folder / 'daco.db'}", "recordings": folder / "kept"}
-    table = {"model": plant, **(machine or {})}
+    service = {"database": f"sqlite:///{folder / 'daco.db'}", "recordings": folder / "kept"}
+    table = {"model": plant, **given}
     return PlantConfig.load(None, service=service, machine={plant.name.removesuffix(SUFFIX): table})

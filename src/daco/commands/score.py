@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from daco.commands import options as shared
-from daco.commands.console import Output, progress_bars
+from daco.commands.console import Output, progress_bars, show_skipped
 from daco.commands.models import JUDGED, alarm_limit, show_verdict
 from daco.commands.options import Location, argument, as_location, flag, location_option
 from daco.errors import AudioError, DacoError, DataError, InputError
@@ -225,8 +225,11 @@ def _show(
     """Print every verdict, how many recordings are anomalous, and which were not scored."""
     for verdict in verdicts:
         show_verdict(console, verdict, verbose)
-        for sentence in [] if find is None else _sentences(find(verdict)):
-            console.detail(sentence)
+        findings = None if find is None else find(verdict)
+        if findings is not None:
+            from daco.monitoring.findings import NOTHING
+
+            console.detail(*([each.text for each in findings] or [NOTHING]))
     if verdicts:
         anomalous = sum(verdict.anomalous for verdict in verdicts)
         rule = " (an oddness of 1 or more)" if anomalous else ""
@@ -238,15 +241,4 @@ def _show(
             console.write(f"Recordings not judged by their sound: {counts}.")
         if (most := max(verdict.windows for verdict in verdicts)) > 1:
             console.write(f"The limit holds for one window. A recording has up to {most} windows.")
-    if failures:
-        console.write(f"{quantity(failures, 'recording')} could not be scored:")
-    for name, reason in failures:
-        console.write(f"  {name}: {reason}", wrap=False)
-
-
-def _sentences(findings: list[Finding] | None) -> list[str]:
-    from daco.monitoring.findings import NOTHING
-
-    if findings is None:
-        return []
-    return [each.text for each in findings] or [NOTHING]
+    show_skipped(console, failures)

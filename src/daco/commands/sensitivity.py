@@ -67,8 +67,7 @@ def sensitivity(
         )
     console.write(loaded.machine, style="bold")
     _show(console, rates, loaded.false_alarm_rate)
-    for sentence in tables.sentences(rates):
-        console.write(sentence)
+    console.write(*tables.sentences(rates))
     console.notes(tables.warnings(rates, loaded, clips), "warning")
     if out is not None:
         with atomic_write(out) as temporary:

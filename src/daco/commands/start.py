@@ -80,12 +80,13 @@ def _show(console: Output, fitted: list[tuple[str, FittedMachine]], out: Path) -
     for title, machine in fitted[:_SHOWN]:
         first, *others = sentences(machine)
         console.write(f"{title}: {first}", style="bold")
-        for sentence in others:
-            console.write(f"- {sentence}")
+        console.write(*(f"- {sentence}" for sentence in others))
     if len(fitted) > _SHOWN:
         console.write(f"and {len(fitted) - _SHOWN} more; daco inspect shows each model.")
     inboxes = name_list([f"inbox/{machine.id}" for _, machine in fitted], 3)
     console.write(f"Written: daco.toml, models/ and inbox/ in {out.absolute()}", wrap=False)
-    console.write(f"New recordings go into {inboxes}.")
-    console.write("Other sources, messages and alarms: edit daco.toml, then run daco serve again.")
-    console.write("Try the messages with daco notify --test.")
+    console.write(
+        f"New recordings go into {inboxes}.",
+        "Other sources, messages and alarms: edit daco.toml, then run daco serve again.",
+        "Try the messages with daco notify --test.",
+    )

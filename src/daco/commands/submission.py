@@ -27,8 +27,6 @@ def submission(
     console = Output()
     written = write_submission(StudyResult.read(run), label, out, config=config)
     console.write(f"{label}: {written.config} on {quantity(len(written.clips), 'machine')}")
-    for machine, clips in written.clips.items():
-        console.write(f"  {machine}: {quantity(clips, 'clip')}")
-    for note in written.notes:
-        console.write(f"- {note}")
+    console.write(*(f"  {each}: {quantity(n, 'clip')}" for each, n in written.clips.items()))
+    console.write(*(f"- {note}" for note in written.notes))
     console.write(f"Written: {written.folder}", wrap=False)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from daco.commands.console import Output, progress_bars
-from daco.commands.options import Processes, argument, option, options
+from daco.commands.options import Processes, argument, option
 from daco.text import quantity
 
 
 def synth(
     directory: Annotated[Path, argument("Write to this folder. daco creates it.")],
     machine: Annotated[
-        list[str] | None, options("Make bearing, fan, motor or valve. Repeat it; by default all.")
+        list[str] | None, option("Make bearing, fan, motor or valve. Repeat it; by default all.")
     ] = None,
     year: Annotated[int, option("Use the layout of this year, 2023 to 2026 (stereo).")] = 2025,
     split: Annotated[

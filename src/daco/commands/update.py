@@ -14,7 +14,6 @@ from daco.commands.options import (
     flag,
     location_argument,
     option,
-    options,
     require_folder,
 )
 from daco.errors import InputError
@@ -31,7 +30,7 @@ def update(
         Location | None, location_argument("Add these normal recordings, or their embeddings.")
     ] = None,
     domain: Annotated[str | None, option("Add them to this operating condition.")] = None,
-    remove: Annotated[list[str] | None, options("Remove this normal. Repeat it for more.")] = None,
+    remove: Annotated[list[str] | None, option("Remove this normal. Repeat it for more.")] = None,
     undo: Annotated[bool, flag("--undo", "Go back to the model before the last change.")] = False,
     out: Annotated[Path | None, option("Write the model here instead of replacing it.")] = None,
     keep_suspicious: shared.KeepSuspicious = False,

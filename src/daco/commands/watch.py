@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +38,6 @@ def watch(
             "Judge a folder, an rtsp:// or http:// stream, or sound on standard input (pcm:RATE)."
         ),
     ] = None,
-    db: shared.Database = None,
     alarm: shared.AlarmRuleOption = None,
     once: Annotated[bool, flag("--once", "Judge the recordings that are there, then end.")] = False,
     exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
@@ -60,7 +59,7 @@ def watch(
     if source is not None and not is_live and not Path(source).is_dir():
         raise InputError(f"{source} is not a folder. Give the folder of the recordings.")
     given = {"alarm": alarm, "stream" if is_live else "folder": source}
-    config = read_plant(plant, db, given)
+    config = read_plant(plant, given)
     machines = config.machine.values()
     if not any(each.folder or each.stream or each.microphone for each in machines):
         raise InputError(
@@ -70,27 +69,29 @@ def watch(
         raise InputError("--once is for folders of recordings; live sound has no end.")
     errors = Output(stderr=True)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end the loop below
     failures: Sequence[str] = ()
-    with _ending_signals() as ending:
-        running = Plant(config)
-        terminal = _Terminal(Output(), running)
-        try:
-            _introduce(errors, running)
-            running.on_outcome.append(terminal.show)
-            if once:
-                summary = running.once(ending.is_set)
-                failures = summary.failures
-                _conclude(errors, summary)
-            else:
-                running.start()
-                while not ending.wait(0.5) and not running.is_over:
-                    pass
-            errors.write(terminal.counts())
-        finally:
-            running.stop()
+    running = Plant(config)
+    terminal = _Terminal(Output(), running)
+    try:
+        _introduce(errors, running)
+        running.on_outcome.append(terminal.show)
+        if once:
+            summary = running.once()
+            failures = summary.failures
+            _conclude(errors, summary)
+        else:
+            running.start()
+            while not running.is_over:
+                time.sleep(0.5)
+    except KeyboardInterrupt:
+        pass  # recordings under way are stored below, or judged by the next run
+    finally:
+        running.stop()
+    errors.write(terminal.counts())
     if failures:
         raise typer.Exit(1)
-    if exit_code and terminal.counted["alarm"]:
+    if exit_code and terminal.alarms:
         raise typer.Exit(shared.ALARM_EXIT)
 
 
@@ -100,7 +101,8 @@ class _Terminal:
     def __init__(self, console: Output, plant: Plant) -> None:
         self._console, self._machines = console, plant.config.machine
         self._lock = threading.Lock()
-        self.counted: Counter[str] = Counter()
+        self.states: Counter[str] = Counter()
+        self.alarms = self.unusable = 0
 
     def show(self, recording: Recording, outcome: Outcome) -> None:
         """Print one outcome: a recording with reasons to mistrust its verdict, and alarms."""
@@ -110,38 +112,36 @@ class _Terminal:
             name = f"{recording.machine}: {name}"
         with self._lock:
             if outcome.refused is not None:
-                self.counted["file"] += 1
+                self.unusable += 1
                 reason = printable(f" {name}: {outcome.refused}")
                 self._print(Text.assemble(("unusable", "yellow"), reason))
             if outcome.clip is None:
                 return
             state = outcome.clip.state
-            self.counted[state] += 1
+            self.states[state] += 1
             self._print(headline(state, outcome.clip.oddness, name))
             for reason in outcome.clip.reasons:
                 if not reason.startswith("views:"):  # of every anomaly; the page has it
-                    self._console.detail(reason, "yellow", _INDENT)
+                    self._console.detail(reason, style="yellow", indent=_INDENT)
             for number in outcome.opened:
-                self.counted["alarm"] += 1
+                self.alarms += 1
                 text = f"ALARM {number}, {machine.name}: {state} (rule: {machine.rule})"
-                self._console.detail(text, "bold white on red", _INDENT)
+                self._console.detail(text, style="bold white on red", indent=_INDENT)
             for number in outcome.cleared:
                 text = f"alarm {number}, {machine.name}, is over"
-                self._console.detail(text, "green", _INDENT)
+                self._console.detail(text, style="green", indent=_INDENT)
 
     def _print(self, line: Text) -> None:
         self._console.print(f"{datetime.now():%H:%M:%S}", line, soft_wrap=True)
 
     def counts(self) -> str:
         """What was printed, in one sentence."""
-        states = {name: n for name, n in self.counted.items() if name not in ("file", "alarm")}
-        others = [f"{n} {state}" for state, n in states.items() if state not in JUDGED]
-        parts = [quantity(sum(states.values()), "recording")]
-        parts += [f"{self.counted['anomalous']} anomalous", *others]
-        parts.append(quantity(self.counted["alarm"], "alarm"))
-        files = self.counted["file"]
-        refused = f"; {quantity(files, 'file')} could not be used" if files else ""
-        return f"{', '.join(parts)}{refused}."
+        others = [f"{n} {state}" for state, n in self.states.items() if state not in JUDGED]
+        parts = [quantity(self.states.total(), "recording")]
+        parts += [f"{self.states['anomalous']} anomalous", *others]
+        parts.append(quantity(self.alarms, "alarm"))
+        unusable = f"; {quantity(self.unusable, 'file')} could not be used" if self.unusable else ""
+        return f"{', '.join(parts)}{unusable}."
 
 
 def _introduce(errors: Output, plant: Plant) -> None:
@@ -167,22 +167,3 @@ def _conclude(errors: Output, summary: Summary) -> None:
         left = quantity(summary.undelivered, "message")
         errors.notes([f"Not delivered yet: {left}. The next run sends them."])
     errors.notes(summary.failures, "error")
-
-
-@contextmanager
-def _ending_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set; a second one ends at once."""
-    ending = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def end(number: int, _: object) -> None:
-        ending.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    try:
-        for number in before:
-            signal.signal(number, end)
-        yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -58,7 +58,6 @@ def new_normals(
             readout="+".join(listener.readouts),
             channel=listener.frontend.channel,
             training=False,
-            on_error="skip",
             progress=progress,
             domain_level=domain_level,
             session_by=session_by,

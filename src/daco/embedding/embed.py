@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from daco.backbones import load
 from daco.backbones.protocol import Backbone
 from daco.compute import run
 from daco.data.clips import ClipTable
-from daco.embedding.batches import REASON, Job, embed_part
-from daco.embedding.output import parquet_file, write_table
+from daco.embedding.output import Skipped, replaceable, skipped_before, write_table
 from daco.embedding.parts import (
+    REASON,
+    Job,
     Part,
+    embed_part,
     fingerprints,
     part_folder,
     plan_parts,
@@ -29,7 +31,7 @@ from daco.embedding.parts import (
 )
 from daco.embedding.provenance import check_readouts, origin_of, settings_of
 from daco.errors import DacoError, DataError, InputError
-from daco.files.remote import REMOTE_THREADS, Location, is_folder
+from daco.files.remote import REMOTE_THREADS, Location, is_folder, parse_location
 from daco.validation import require_whole
 
 BATCH_SIZE = 32
@@ -58,7 +60,7 @@ class EmbedReport:
     clips: int
     embedded: int
     reused: int
-    skipped: tuple[tuple[str, str], ...]
+    skipped: Skipped
     seconds: float
 
 
@@ -71,19 +73,22 @@ def embed_clips(
     channel: int | str = 0,
     batch_size: int = BATCH_SIZE,
     workers: int | None = None,
-    on_error: str = "fail",
     progress: Progress | None = None,
     limits: AudioLimits = DEFAULT_LIMITS,
     engine: str = "local",
     weights: Path | str | None = None,
     device: str | None = None,
+    verify: bool = False,
+    force: bool = False,
 ) -> EmbedReport:
     """Embed all clips and write the table to `out`, in the order of the clip table.
 
-    Finished parts of 256 clips are kept in ``<out>.parts`` until the table is written (of a remote
-    `out`, in the user's cache); the same call after an interruption continues from there. Parts of
-    other settings, of another version of daco, or with recordings of other sizes or times are
-    computed again, and always those of weights without a hash, such as a module in memory.
+    A clip that cannot be embedded is left out and listed. A finished table of the same recordings
+    and settings stays as it is. Finished parts of 256 clips are kept in ``<out>.parts`` until the
+    table is written (of a remote `out`, in the user's cache); the same call after an interruption
+    continues from there. Parts of other settings, of another version of daco, or with recordings
+    of other sizes or times are computed again, and always those of weights without a hash, such as
+    a module in memory.
 
     Parameters
     ----------
@@ -93,7 +98,7 @@ def embed_clips(
         What :func:`daco.backbones.load` takes or returns. Each recording is decoded once for
         several networks.
     out : path or URL
-        The Parquet file, which is replaced when all clips are embedded.
+        The Parquet file, written when all clips are embedded.
     readouts : sequence of str, optional
         The first becomes the column ``embedding``, each further one ``embedding.<readout>``.
         By default those of the network; ``mod+env`` stands for two.
@@ -103,8 +108,6 @@ def embed_clips(
         Clips per forward pass, all of one length; fewer if their files are large.
     workers : int, optional
         Threads that read recordings; by default 6, or 16 if they are on a remote file system.
-    on_error : {"fail", "skip"}
-        Whether a clip that cannot be embedded ends the run, or is left out and listed.
     progress : callable, optional
         Called with the number of clips done so far, and of all clips.
     limits : AudioLimits
@@ -115,6 +118,11 @@ def embed_clips(
     weights, device : path, str, optional
         The checkpoint and the device (``cpu`` or ``cuda``) of the workers of a cluster. A worker
         without that file searches its own weights folder.
+    verify : bool
+        Whether the recordings of a finished table are compared by their contents, not by their
+        sizes and times.
+    force : bool
+        Whether a finished table is replaced.
 
     Returns
     -------
@@ -122,8 +130,8 @@ def embed_clips(
 
     Raises
     ------
-    AudioError
-        With ``on_error="fail"``: names the first recording that cannot be embedded.
+    InputError
+        The table at `out` is of other recordings or settings.
     DataError
         The output cannot be written, another run is writing it, or no clip could be embedded.
     """
@@ -134,12 +142,17 @@ def embed_clips(
     require_whole(batch_size, "batch_size")
     if workers is not None:
         require_whole(workers, "workers")
-    if on_error not in ("fail", "skip"):
-        raise InputError(f"on_error must be 'fail' or 'skip'. Got {on_error!r} instead.")
     if not len(table):
         raise DataError(f"There are no clips below {table.root}. Give a folder with recordings.")
-    out = parquet_file(out)
+    out = parse_location(out)
+    stored = replaceable(out)
     place = net.device if engine == "local" else worker_device(net, device)
+    origin = origin_of(net, names, channel, place)
+    if stored and not force:
+        skipped = skipped_before(table, out, stored, origin, verify=verify)
+        clips = len(table) - len(skipped)
+        return EmbedReport(out, clips, 0, clips, skipped, time.perf_counter() - started)
+    threads = _THREADS if engine == "local" else 1
     job = Job(
         backbone=net.name,
         precision=net.precision,
@@ -149,8 +162,7 @@ def embed_clips(
         channel=channel,
         limits=limits,
         batch_size=batch_size,
-        workers=workers or (_THREADS if isinstance(table.root, Path) else REMOTE_THREADS),
-        skip=on_error == "skip",
+        workers=workers or (threads if isinstance(table.root, Path) else REMOTE_THREADS),
         settings=settings_of(net, names, channel, limits, place),
     )
     known = fingerprints(table)
@@ -170,8 +182,7 @@ def embed_clips(
             write_part(folder / part.name, content)
             embedded += content[REASON].null_count
         contents = [read_part(folder / part.name) for part in parts]
-        origin = origin_of(net, names, channel, place)
-        skipped = write_table(table, known, contents, out, origin, skip=job.skip)
+        skipped = write_table(table, known, contents, out, origin)
         del contents  # Windows removes no file that is mapped
     clips = len(table) - len(skipped)
     seconds = time.perf_counter() - started
@@ -231,5 +242,4 @@ def _on_worker(job: Job, root: Location, part: Part) -> pa.Table:
             f"A worker has other weights of {net.name}, or another package, than the computer that "
             "started the run. Put the same files on all nodes."
         )
-    workers = 1 if isinstance(root, Path) else job.workers
-    return embed_part(replace(job, workers=workers), net, root, part)
+    return embed_part(job, net, root, part)

@@ -141,8 +141,6 @@ class Listener:
         The checkpoint, if it was not downloaded.
     device : str
         Where the network computes, such as ``"cpu"`` or ``"cuda"``.
-    net : Backbone, optional
-        The loaded network or networks, so that the models of many machines can share them.
 
     Raises
     ------
@@ -165,7 +163,6 @@ class Listener:
         *,
         weights: str | os.PathLike[str] | None = None,
         device: str = "cpu",
-        net: Backbone | None = None,
     ) -> None:
         if frontend is None:
             raise ModelError(
@@ -173,15 +170,11 @@ class Listener:
                 "Give it a table of embeddings made in the same way."
             )
         self.frontend = frontend
-        given = {} if net is None else {each.name: each for each in net.networks}
         networks: dict[str, Backbone] = {}
         for view in frontend.views:
             if view.backbone not in networks:
-                networks[view.backbone] = given.get(view.backbone, net) or _load(
-                    view,
-                    weights if view.weights_sha256 or len(frontend.views) == 1 else None,
-                    device,
-                )
+                needs_weights = view.weights_sha256 or len(frontend.views) == 1
+                networks[view.backbone] = _load(view, weights if needs_weights else None, device)
             _require_network(networks[view.backbone], view)
         alone = len(networks) == 1
         self.net = next(iter(networks.values())) if alone else Networks([*networks.values()])
@@ -240,14 +233,12 @@ class Listener:
                 f"The network needs {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
-        if needs_both(self.frontend.channel):
-            if wave.ndim != 2 or len(wave) != 2 or not wave.size:
-                raise InputError(
-                    f"A model with the channel {self.frontend.channel!r} needs two rows of "
-                    f"samples, near and far microphone. Got shape {wave.shape}."
-                )
-        elif wave.ndim != 1 or not wave.size:
-            raise InputError(f"A waveform is one row of samples. Got shape {wave.shape}.")
+        shape = "(2, n)" if needs_both(self.frontend.channel) else "(n,)"
+        if wave.shape[:-1] != ((2,) if needs_both(self.frontend.channel) else ()) or not wave.size:
+            raise InputError(
+                f"A model with the channel {self.frontend.channel!r} needs samples of the shape "
+                f"{shape}. Got {wave.shape}."
+            )
         return self._embed(Sound(wave, wave, sample_rate), window, hop, DEFAULT_LIMITS)
 
     def _embed(

@@ -21,16 +21,15 @@ from daco.data.sessions import find_sessions
 from daco.data.sources import read_clips
 from daco.data.table import EmbeddingTable
 from daco.data.views import ONE_VIEW, Views
-from daco.embedding.batches import HASHES, QUALITIES
 from daco.embedding.embed import embed_clips
+from daco.embedding.output import Skipped as Skipped
+from daco.embedding.parts import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
 from daco.files.remote import Location, is_file, is_folder, missing_message, name_of
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
-
-Skipped = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,15 +181,20 @@ def require_alike(given: Frontend | None, wanted: Frontend | None, source: Locat
     """Raise `InputError` where the frontends of a table and of a model differ."""
     if given is None or wanted is None:
         return
-    facts = [{"views": quantity(each.views, "view")} for each in (given, wanted)]
-    for theirs, ours in zip(given.views, wanted.views, strict=False):
-        facts += [asdict(replace(view, seconds=None)) for view in (theirs, ours)]
-    for made, needed in zip(facts[::2], facts[1::2], strict=True):
-        for name in made:
-            if made[name] != needed[name]:
+    made, needed = (
+        [asdict(replace(view, seconds=None)) for view in each.views] for each in (given, wanted)
+    )
+    if len(made) != len(needed):
+        raise InputError(
+            f"{source} has {quantity(made, 'view')}, the model {len(needed)}. Embed the clips as "
+            "those of the model."
+        )
+    for theirs, ours in zip(made, needed, strict=True):
+        for name in theirs:
+            if theirs[name] != ours[name]:
                 raise InputError(
-                    f"{source}: its embeddings were made with {name} {made[name]!r}, those of the "
-                    f"model with {needed[name]!r}. Embed the clips as those of the model."
+                    f"{source}: its embeddings were made with {name} {theirs[name]!r}, those of "
+                    f"the model with {ours[name]!r}. Embed the clips as those of the model."
                 )
 
 
@@ -200,7 +204,6 @@ def normals_of_recordings(
     *,
     readout: str | None = None,
     channel: int | str = 0,
-    keep: Location | None = None,
     training: bool = True,
     machine_level: int | None = None,
     domain_level: int | None = None,
@@ -217,15 +220,13 @@ def normals_of_recordings(
         `domain_level`; or one recording.
     net, readout, channel
         The network, its readouts joined with ``+``, and the channel of the recordings.
-    keep : path, optional
-        A Parquet file for the embeddings: a run that was interrupted goes on from it.
     training, session_by
         As of `normals_of_table`.
     understood : callable, optional
         Called with what the folders were taken for, before anything is embedded. Without it, this
         is one of the warnings.
     **options
-        Of :func:`daco.embedding.embed.embed_clips`, such as ``on_error`` and ``progress``.
+        Of :func:`daco.embedding.embed.embed_clips`, such as ``progress``.
     """
     if is_readable(source.name) and not is_folder(source):
         table = one_recording(source)
@@ -240,7 +241,7 @@ def normals_of_recordings(
     normals = ClipTable(table.root, tuple(clip for group in groups.values() for clip in group))
     readouts = check_readouts(net, None if readout is None else [readout])
     with tempfile.TemporaryDirectory(prefix="daco-fit-") as folder:
-        out = keep or Path(folder) / "embeddings.parquet"
+        out = Path(folder) / "embeddings.parquet"
         report = embed_clips(normals, net, out, readouts=readouts, channel=channel, **options)
         # In the order that was asked for; several networks have their views one after the other.
         asked = [name for name in (readout or "").split("+") if name in readouts]

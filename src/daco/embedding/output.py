@@ -1,4 +1,4 @@
-"""The table that an embedding run writes, and whether one is finished already."""
+"""The table that an embedding run writes, and what a finished one was made from."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ import pyarrow.parquet as pq
 from daco.backbones.levels import LEVELS
 from daco.data.clips import ClipTable
 from daco.data.parquet import attributes_text, column_name, own_metadata, write_parquet
-from daco.embedding.batches import (
+from daco.embedding.parts import (
     HASHES,
     QUALITIES,
     REASON,
+    Fingerprint,
     different_lengths,
-    require_embedded,
+    fingerprints,
 )
-from daco.embedding.parts import Fingerprint, fingerprints
 from daco.errors import DataError, InputError
 from daco.files.hashing import sha256_of_file
-from daco.files.remote import Location, is_file, is_folder, open_location, parse_location
-from daco.text import quantity
+from daco.files.remote import Location, is_file, is_folder, open_location
+
+Skipped = tuple[tuple[str, str], ...]
+"""Path and reason of each recording that was left out."""
 
 RECORDINGS = "recordings"
 """The table's metadata with the hash of all clips it was made of, their sizes and times."""
@@ -34,56 +36,52 @@ CONTENTS = "contents"
 """The same of the clips that it has, and of the contents of their recordings."""
 
 
-def parquet_file(out: Location | str) -> Location:
-    """The output's path, if a table may be written there: nothing else is ever replaced."""
-    out = parse_location(out)
+def replaceable(out: Location) -> dict[str, str]:
+    """The metadata of the table at `out`, empty without one: nothing else is ever replaced."""
     if out.suffix != ".parquet":
         raise DataError(f"{out} must be a file with the extension .parquet.")
     if is_folder(out):
         raise DataError(f"{out} is a folder. Choose the name of a file.")
-    if is_file(out):
-        try:
-            with open_location(out) as source:
-                metadata = own_metadata(pq.read_schema(source))
-        except (OSError, ValueError):  # ArrowInvalid is one
-            metadata = {}
-        if "backbone" not in metadata:
-            raise DataError(
-                f"{out} exists and was not written by this command. Move it away, or choose "
-                "another name."
-            )
-    return out
-
-
-def clips_left_out(
-    table: ClipTable, out: Location, origin: Mapping[str, str], *, skip: bool, verify: bool = False
-) -> int | None:
-    """How many clips a finished table left out; None if there is no table.
-
-    `origin` is that of the vectors that would be made, and `skip` says whether clips may be left
-    out. With `verify` recordings are read and their contents count; else their sizes and times.
-    An `InputError` names what differs.
-    """
     if not is_file(out):
-        return None
-    stored: dict[str, str] = {}
-    left_out: set[str] = set()
+        return {}
     try:
-        with open_location(out) as source, pq.ParquetFile(source) as file:
-            stored = own_metadata(file.schema_arrow)
-        left_out = {each["path"] for each in json.loads(stored.get("skipped", "[]"))}
-        changes = [
-            "the networks of its views"
-            if name == "views"
-            else f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
-            for name in dict.fromkeys((*origin, "views"))
-            if stored.get(name) != origin.get(name)
-        ]
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError):
-        changes = ["a file that cannot be read"]
-    if left_out and not skip:
-        changes.append(f"{quantity(left_out, 'clip')} left out, and --on-error is fail")
+        with open_location(out) as source:
+            metadata = own_metadata(pq.read_schema(source))
+    except (OSError, ValueError):  # ArrowInvalid is one
+        metadata = {}
+    if "backbone" not in metadata:
+        raise DataError(
+            f"{out} exists and was not written by this command. Move it away, or choose "
+            "another name."
+        )
+    return metadata
+
+
+def skipped_before(
+    table: ClipTable,
+    out: Location,
+    stored: Mapping[str, str],
+    origin: Mapping[str, str],
+    *,
+    verify: bool,
+) -> Skipped:
+    """Path and reason of the clips that a finished table left out.
+
+    An `InputError` names what differs between its metadata, `stored`, and the `origin` of the
+    vectors that would be made, or the recordings. With `verify` recordings are read and their
+    contents count; else their sizes and times.
+    """
+    listed = json.loads(stored.get("skipped", "[]"))
+    skipped = tuple((each["path"], each["reason"]) for each in listed)
+    changes = [
+        "the networks of its views"
+        if name == "views"
+        else f"{name} {stored.get(name) or 'unknown'} (now {origin.get(name) or 'none'})"
+        for name in dict.fromkeys((*origin, "views"))
+        if stored.get(name) != origin.get(name)
+    ]
     if not changes and verify:
+        left_out = dict(skipped)
         used = replace(table, clips=tuple(clip for clip in table if clip.path not in left_out))
         contents = [sha256_of_file(table.root / clip.path) for clip in used]
         if stored.get(CONTENTS) != recordings_hash(used, contents):
@@ -98,7 +96,7 @@ def clips_left_out(
             f"{out} was made from something else: {'; '.join(changes)}. Choose another --out, or "
             "replace the table with --force."
         )
-    return len(left_out)
+    return skipped
 
 
 def recordings_hash(table: ClipTable, known: Sequence[Fingerprint | str]) -> str:
@@ -114,9 +112,7 @@ def write_table(
     parts: Sequence[pa.Table],
     out: Location,
     origin: Mapping[str, str],
-    *,
-    skip: bool,
-) -> tuple[tuple[str, str], ...]:
+) -> Skipped:
     """Write the table from its parts; path and reason of the clips that it leaves out."""
     try:
         content = pa.concat_tables(parts, promote_options="default")
@@ -124,13 +120,11 @@ def write_table(
         raise different_lengths() from None
     reasons = list(zip(table.clips, content[REASON].to_pylist(), strict=True))
     skipped = tuple((clip.path, reason) for clip, reason in reasons if reason is not None)
-    for path, reason in skipped:
-        if not skip:
-            require_embedded(reason, table.root / path)
-        if len(skipped) == len(table):
-            raise DataError(
-                f"None of the {len(skipped)} clips could be embedded; the first is {path}: {reason}"
-            )
+    if len(skipped) == len(table):
+        path, reason = skipped[0]
+        raise DataError(
+            f"None of the {len(skipped)} clips could be embedded; the first is {path}: {reason}"
+        )
     content = content.filter(pa.compute.is_null(content[REASON]))
     left_out = [{"path": path, "reason": reason} for path, reason in skipped]
     used = replace(table, clips=tuple(clip for clip, reason in reasons if reason is None))

@@ -76,7 +76,6 @@ def gather(
         recordings,
         network,
         readout="+".join(network.default_views),
-        on_error="skip",
         progress=lambda done, of: progress("listening", done, of),
         understood=lambda _: None,
         **levels,

@@ -31,7 +31,7 @@ def test_a_table_has_them_for_every_clip_and_a_fit_reads_them(tmp_path):
     soundfile.write(folder / "c.wav", 0 * noise(), RATE)
     (folder / "d.wav").write_bytes(b"RIFF")
     out = tmp_path / "e.parquet"
-    report = embed_clips(read_clips(folder), load("logmel"), out, on_error="skip")
+    report = embed_clips(read_clips(folder), load("logmel"), out)
     assert [path for path, _ in report.skipped] == ["d.wav"]
     told = [json.loads(text) for text in EmbeddingTable.read(out).columns["quality"]]
     assert [each["sample_rate"] for each in told] == [RATE, RATE // 2, RATE]

@@ -21,8 +21,6 @@ from daco.data.sessions import find_sessions, recording_time
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.embedding.normals import normals_of_table
-from daco.embedding.output import clips_left_out
-from daco.embedding.provenance import origin_of
 from daco.errors import DataError, InputError
 
 
@@ -217,11 +215,10 @@ def test_a_table_keeps_sessions_and_one_without_them_has_no_column(tmp_path):
 def test_another_session_changes_a_finished_table(tmp_path):
     clips, net = make_clips(tmp_path / "clips", 3), FakeNet()
     embed_clips(clips, net, tmp_path / "e.parquet")
-    origin = origin_of(net, ("level",), 0, None)
-    assert clips_left_out(clips, tmp_path / "e.parquet", origin, skip=False) == 0
+    assert embed_clips(clips, net, tmp_path / "e.parquet").embedded == 0
     named = replace(clips, clips=tuple(replace(clip, session="mo") for clip in clips))
     with pytest.raises(InputError, match="other recordings"):
-        clips_left_out(named, tmp_path / "e.parquet", origin, skip=False)
+        embed_clips(named, net, tmp_path / "e.parquet")
 
 
 @pytest.mark.shared("real", "embeddings")

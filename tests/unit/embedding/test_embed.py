@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from small_clips import RATE, FakeNet, levels, make_clips, write_clip
+from small_clips import RATE, FakeNet, levels, make_clips
 
 from daco.data.clips import ClipTable
 from daco.data.manifest import write_manifest
 from daco.data.table import EmbeddingTable
 from daco.embedding import parts
 from daco.embedding.embed import embed_clips
-from daco.errors import AudioError, DataError, InputError
+from daco.errors import DataError, InputError
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path, 
     for batch_size, workers, size in [(1, 1, 1), (4, 3, 4), (32, 2, 256), (2, 8, 7)]:
         monkeypatch.setattr(parts, "PART_SIZE", size)
         options = {"readouts": ["level", "length"], "batch_size": batch_size, "workers": workers}
-        report = embed_clips(ten, FakeNet(), out, **options)
+        report = embed_clips(ten, FakeNet(), out, **options, force=True)
         assert (report.clips, report.embedded, report.reused, report.skipped) == (10, 10, 0, ())
         table = EmbeddingTable.read(out)
         assert table.column("path").tolist() == [clip.path for clip in ten]
@@ -53,7 +53,7 @@ def test_rows_are_in_the_order_of_the_clips_whatever_the_batches(ten, tmp_path, 
 
 
 def test_a_batch_has_few_large_recordings(ten, tmp_path, monkeypatch):
-    monkeypatch.setattr("daco.embedding.batches._BLOCK_BYTES", 5000)
+    monkeypatch.setattr("daco.embedding.parts._BLOCK_BYTES", 5000)
     net = FakeNet()
     embed_clips(ten, net, tmp_path / "e.parquet")
     assert max(count * samples for count, samples in net.batches) <= 2 * 1600
@@ -88,7 +88,7 @@ def test_progress_counts_to_the_end(ten, tmp_path):
 def test_a_pipe_is_skipped_and_not_waited_for(ten, tmp_path):
     (ten.root / "0004.wav").unlink()
     os.mkfifo(ten.root / "0004.wav")
-    report = embed_clips(ten, FakeNet(), tmp_path / "e.parquet", on_error="skip")
+    report = embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
     assert report.skipped == (("0004.wav", "not a regular file."),)
 
 
@@ -124,7 +124,7 @@ def spoil(folder):
 def test_skipped_clips_are_listed_with_their_reasons(ten, tmp_path):
     reasons = spoil(ten.root)
     out = tmp_path / "e.parquet"
-    report = embed_clips(ten, FakeNet(), out, on_error="skip")
+    report = embed_clips(ten, FakeNet(), out)
     assert [path for path, _ in report.skipped] == [ten.clips[row].path for row in reasons]
     for (_, reason), word in zip(report.skipped, reasons.values(), strict=True):
         assert word in reason
@@ -137,18 +137,6 @@ def test_skipped_clips_are_listed_with_their_reasons(ten, tmp_path):
     assert [(each["path"], each["reason"]) for each in listed] == list(report.skipped)
 
 
-def test_failing_names_the_first_bad_file_and_keeps_what_was_finished(ten, tmp_path):
-    (ten.root / "0005.wav").write_bytes(b"")
-    out = tmp_path / "e.parquet"
-    with pytest.raises(AudioError, match=r"0005\.wav: the file is empty"):
-        embed_clips(ten, FakeNet(), out)
-    assert not out.exists()
-    write_clip(ten.root / "0005.wav", 0.5)
-    net = FakeNet()
-    report = embed_clips(ten, net, out)
-    assert (report.embedded, report.reused, net.seen) == (6, 4, 6)
-
-
 def test_no_clips_and_no_place_to_write_are_errors(ten, tmp_path):
     with pytest.raises(DataError, match="no clips"):
         embed_clips(ClipTable(tmp_path, ()), FakeNet(), tmp_path / "e.parquet")
@@ -159,9 +147,8 @@ def test_no_clips_and_no_place_to_write_are_errors(ten, tmp_path):
 def test_nothing_embedded_is_an_error_and_not_an_empty_table(ten, tmp_path):
     for clip in ten:
         (ten.root / clip.path).write_bytes(b"")
-    for on_error, kind in (("skip", DataError), ("fail", AudioError)):
-        with pytest.raises(kind, match=r"0000\.wav: the file is empty"):
-            embed_clips(ten, FakeNet(), tmp_path / "e.parquet", on_error=on_error)
+    with pytest.raises(DataError, match=r"0000\.wav: the file is empty"):
+        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
     assert not (tmp_path / "e.parquet").exists()
 
 
@@ -179,7 +166,7 @@ class Picky(FakeNet):
 
 
 def test_a_clip_the_network_refuses_spoils_no_other_of_its_batch(ten, tmp_path):
-    report = embed_clips(ten, Picky(), tmp_path / "e.parquet", on_error="skip")
+    report = embed_clips(ten, Picky(), tmp_path / "e.parquet")
     assert dict(report.skipped) == {
         "0000.wav": "its fake embedding contains NaN or infinity",
         "0009.wav": "waveforms are too loud",
@@ -187,8 +174,6 @@ def test_a_clip_the_network_refuses_spoils_no_other_of_its_batch(ten, tmp_path):
     np.testing.assert_allclose(
         EmbeddingTable.read(report.out).matrix()[:, 0], levels(10)[1:9], rtol=1e-6
     )
-    with pytest.raises(AudioError, match=r"0009\.wav: waveforms are too loud|0000\.wav: its fake"):
-        embed_clips(ten, Picky(), tmp_path / "f.parquet")
 
 
 def test_vectors_of_different_sizes_are_refused(ten, tmp_path):
@@ -217,7 +202,6 @@ def test_running_out_of_memory_says_what_to_do(ten, tmp_path):
         ({"batch_size": 0}, "batch_size"),
         ({"workers": 0}, "workers"),
         ({"channel": "left"}, "'left'"),
-        ({"on_error": "ignore"}, "'ignore'"),
     ],
 )
 def test_wrong_options_are_named_before_any_work(ten, tmp_path, options, message):
@@ -280,4 +264,4 @@ def test_only_a_table_of_embeddings_is_ever_replaced(ten, tmp_path):
     assert notes.read_text() == "precious"
     assert manifest.read_bytes() == before
     for _ in range(2):  # its own table is replaced
-        embed_clips(ten, FakeNet(), tmp_path / "e.parquet")
+        assert embed_clips(ten, FakeNet(), tmp_path / "e.parquet", force=True).embedded == 10

@@ -17,12 +17,10 @@ from daco.backbones.logmel import BLEND_VIEWS, LogMel
 from daco.backbones.several import Networks
 from daco.data.clips import Clip, ClipTable
 from daco.data.table import EmbeddingTable
-from daco.embedding.batches import Job, embed_part
 from daco.embedding.embed import _on_worker, embed_clips, worker_device
 from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
-from daco.embedding.output import clips_left_out
-from daco.embedding.parts import fingerprints, plan_parts
-from daco.embedding.provenance import check_readouts, origin_of, settings_of
+from daco.embedding.parts import Job, embed_part, fingerprints, plan_parts
+from daco.embedding.provenance import check_readouts, settings_of
 from daco.errors import DataError, InputError, ModelError
 
 VIEWS = ("fake", "fake-length", "mod", "env", "cep")
@@ -105,7 +103,7 @@ def test_a_recording_is_decoded_once(tmp_path, clips, monkeypatch):
 
 def test_a_clip_too_short_for_one_network_is_left_out_of_all(tmp_path):
     clips = noise_clips(tmp_path / "clips", seconds=(1.0, 0.2, 1.0))
-    report = embed_clips(clips, both(), tmp_path / "e.parquet", on_error="skip")
+    report = embed_clips(clips, both(), tmp_path / "e.parquet")
     assert [path for path, _ in report.skipped] == ["1.wav"]
     assert {len(matrix) for matrix in EmbeddingTable.read(report.out).views.values()} == {2}
 
@@ -157,11 +155,9 @@ def test_an_unknown_layout_of_views_is_refused(tmp_path, views):
 def test_a_finished_table_of_other_networks_is_recognised(tmp_path, clips):
     out = tmp_path / "e.parquet"
     embed_clips(clips, both(), out)
-    names = check_readouts(both(), None)
-    assert clips_left_out(clips, out, origin_of(both(), names, 0), skip=False) == 0
-    other = Networks([FakeNet("1" * 64), LogMel()])
+    assert embed_clips(clips, both(), out).embedded == 0
     with pytest.raises(InputError, match=r"weights_sha256 .* the networks of its views"):
-        clips_left_out(clips, out, origin_of(other, names, 0), skip=False)
+        embed_clips(clips, Networks([FakeNet("1" * 64), LogMel()]), out)
 
 
 # ------------------------------------------------------------------------------ one recording
@@ -186,13 +182,21 @@ def test_a_listener_gives_the_views_of_a_table(tmp_path, clips):
     assert listener.readouts == tuple(readouts)
 
 
+@pytest.fixture
+def fake_network(monkeypatch):
+    """A listener finds it by its name."""
+    networks = {"fake": FakeNet, "logmel": LogMel}
+    monkeypatch.setattr("daco.embedding.frontend.load", lambda name, *_: networks[name]())
+
+
 def several_frontends():
     fake = Frontend("fake", "length", RATE, 0, "fp32", "soxr", "0" * 64)
     return Frontends(**vars(fake), others=(logmel("cep"),))
 
 
+@pytest.mark.usefixtures("fake_network")
 def test_windows_of_several_networks_are_of_the_same_time(tmp_path):
-    listener = Listener(several_frontends(), net=both())
+    listener = Listener(several_frontends())
     path = tmp_path / "a.wav"
     wave = 0.1 * np.random.default_rng(0).normal(size=16000 * 5)
     soundfile.write(path, wave, 16000, subtype="FLOAT")
@@ -207,27 +211,19 @@ def test_windows_of_several_networks_are_of_the_same_time(tmp_path):
         )
 
 
+@pytest.mark.usefixtures("fake_network")
 def test_a_listener_takes_samples_at_the_rate_of_the_first_network():
-    listener = Listener(several_frontends(), net=both())
+    listener = Listener(several_frontends())
     recording = listener.embed_waveform(np.full(2 * RATE, 0.1, np.float32), RATE)
     assert recording.embeddings.shape == (1, 41)
     assert recording.embeddings[0, 0] == 2 * RATE
 
 
-def test_levels_are_those_of_the_networks_of_the_model_alone():
-    alone = Listener(logmel("cep"))
-    shared = Listener(logmel("cep"), net=both())
-    assert [each.name for each in shared.net.networks] == ["logmel"]
-    wave = (0.1 * np.random.default_rng(0).normal(size=16000)).astype(np.float32)
-    levels = [each.embed_waveform(wave, 16000).levels for each in (alone, shared)]
-    np.testing.assert_array_equal(*levels)
-
-
+@pytest.mark.usefixtures("fake_network")
 def test_a_listener_refuses_networks_that_are_not_the_models():
-    with pytest.raises(ModelError, match="needs fake"):
-        Listener(several_frontends(), net=LogMel())
+    other = replace(several_frontends(), weights_sha256="1" * 64)
     with pytest.raises(ModelError, match="SHA-256"):
-        Listener(several_frontends(), net=Networks([FakeNet("1" * 64), LogMel()]))
+        Listener(other)
 
 
 # ------------------------------------------------------------------------------ a cluster's worker
@@ -241,7 +237,7 @@ def test_a_worker_of_a_cluster_makes_the_part_of_all_views(clips, monkeypatch):
     job = Job(
         **{"backbone": net.name, "precision": "fp32", "device": "cpu", "weights": None},
         **{"readouts": names, "channel": 0, "limits": DEFAULT_LIMITS, "settings": settings},
-        **{"batch_size": 2, "workers": 1, "skip": False},
+        **{"batch_size": 2, "workers": 1},
     )
     content = _on_worker(job, clips.root, part)
     assert content.equals(embed_part(job, net, clips.root, part))
