@@ -99,7 +99,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
     table = fleet(tmp_path / "e.parquet", 2)
     (tmp_path / "models").symlink_to(tmp_path / "share" / "not mounted")
     error = refused("fit", table, "--out", tmp_path / "models")
-    assert str(error) == f"{tmp_path}/models: cannot be written (File exists)."
+    assert str(error).startswith(f"{tmp_path}/models: cannot be written (File exists).")
 
 
 def test_a_process_that_is_killed_ends_the_others_with_a_sentence():

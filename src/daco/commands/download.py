@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
 
 from daco.commands.console import Output, progress_bars
 from daco.commands.options import argument, flag, option, options
@@ -36,9 +33,6 @@ def download(
         options("Fetch only dev, train (additional training) or test (evaluation). Repeat it."),
     ] = None,
     dry_run: Annotated[bool, flag("--dry-run", "Show what would be fetched, and stop.")] = False,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Install this file instead of fetching one.")
-    ] = None,
 ) -> None:
     """Fetch weights or a DCASE data set, check them, and unpack the data set.
 
@@ -52,9 +46,7 @@ def download(
                 "--year, --machine and --split belong to a data set. For weights, give a name "
                 "alone."
             )
-        _weights(console, target, weights, dry_run)
-    elif weights is not None:
-        raise InputError("Use --weights FILE with daco download weights NAME.")
+        _weights(console, target, dry_run)
     elif year is None:
         raise InputError("Which year? Give --year, for instance --year 2026.")
     else:
@@ -92,9 +84,9 @@ def _dataset(console: Output, plan: list[Archive], title: str, dry_run: bool) ->
     console.write(f"  {plan[0].root}", wrap=False)
 
 
-def _weights(console: Output, name: str, file: Path | None, dry_run: bool) -> None:
+def _weights(console: Output, name: str, dry_run: bool) -> None:
     from daco.backbones.weights import SOURCES
-    from daco.files.download import download_weights, install_weights, weights_dir
+    from daco.files.download import download_weights, weights_dir
 
     if name == "logmel":
         raise InputError("'logmel' has no weights: it works without a download.")
@@ -102,8 +94,6 @@ def _weights(console: Output, name: str, file: Path | None, dry_run: bool) -> No
         hint = suggestion(name, SOURCES)
         known = ", ".join(SOURCES)
         raise InputError(f"There are no weights {name!r}.{hint} Choose from {known} and all.")
-    if name == "all" and file is not None:
-        raise InputError("--weights FILE is one file. Give the name of its backbone, not 'all'.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
     if dry_run:
         rows = [vars(each) | {"there": "yes" if each.path.is_file() else "-"} for each in sources]
@@ -112,11 +102,7 @@ def _weights(console: Output, name: str, file: Path | None, dry_run: bool) -> No
         console.write(f"They belong into {weights_dir()}", wrap=False)
         return
     for source in sources:
-        done = "was already there" if source.matches(source.path) else "fetched"
-        if file is not None:
-            path, done = install_weights(source, file), "installed"
-        else:
-            with progress_bars(Output(stderr=True), of_bytes=True) as report:
-                path = download_weights(source, progress=partial(report, source.name))
-        console.write(f"{source.name} {done}, checksum verified, licence {source.licence}:")
+        with progress_bars(Output(stderr=True), of_bytes=True) as report:
+            path = download_weights(source, progress=partial(report, source.name))
+        console.write(f"{source.name} is there, checksum verified, licence {source.licence}:")
         console.write(f"  {path}", wrap=False)

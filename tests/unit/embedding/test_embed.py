@@ -152,7 +152,7 @@ def test_failing_names_the_first_bad_file_and_keeps_what_was_finished(ten, tmp_p
 def test_no_clips_and_no_place_to_write_are_errors(ten, tmp_path):
     with pytest.raises(DataError, match="no clips"):
         embed_clips(ClipTable(tmp_path, ()), FakeNet(), tmp_path / "e.parquet")
-    with pytest.raises(DataError, match="Create the folder"):
+    with pytest.raises(DataError, match="its folder exists"):
         embed_clips(ten, FakeNet(), tmp_path / "missing" / "e.parquet")
 
 
