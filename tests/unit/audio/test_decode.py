@@ -127,9 +127,9 @@ def test_limits_hold_before_decoding(stereo_wav, monkeypatch, limits, word):
 
 
 def test_the_length_after_resampling_is_limited(stereo_wav):
-    limits = dataclasses.replace(AudioLimits(), samples=20_000)
+    limits = dataclasses.replace(AudioLimits(), values=40_000)
     assert len(read_audio(stereo_wav, limits=limits)) == RATE
-    refused(stereo_wav, "32000 samples", sample_rate=32_000, limits=limits)
+    refused(stereo_wav, "48000 samples", sample_rate=48_000, limits=limits)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -94,8 +94,8 @@ class TestReading:
     def test_one_channel_is_near_and_nothing_else(self, tmp_path, waves):
         path = write(tmp_path / "a.wav", waves[0], subtype="FLOAT")
         np.testing.assert_array_equal(read_audio(path, channel="near"), waves[0])
-        for policy, missing in {"far": "channel 1", **dict.fromkeys(OF_BOTH, "far micro")}.items():
-            with pytest.raises(AudioError, match=rf"a\.wav: there is no {missing}.* one"):
+        for policy in ("far", *OF_BOTH):
+            with pytest.raises(AudioError, match=r"a\.wav: there is no channel 1, .* has 1"):
                 read_audio(path, channel=policy)
 
     def test_damage_in_the_far_microphone_is_found(self, tmp_path, waves):
