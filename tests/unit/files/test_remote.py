@@ -82,11 +82,6 @@ class TestText:
         assert str(there) == "s3://plant/clips/fan"
         assert pickle.loads(pickle.dumps(there)) == there
 
-    def test_it_never_passes_for_a_local_file(self):
-        pytest.importorskip("upath")
-        with pytest.raises(TypeError):
-            Path(parse_location("s3://plant/a.wav"))
-
     def test_a_missing_package_is_named(self, monkeypatch):
         pytest.importorskip("upath")
         with pytest.raises(MissingExtraError, match="gdrive"):
