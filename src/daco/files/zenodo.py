@@ -82,9 +82,10 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
     revisions: list[tuple[int, Archive]] = []
     try:
         for entry in json.loads(record)["files"]:
-            name, size, checksum = entry["key"], int(entry["size"]), str(entry["checksum"])
+            name = entry["key"]
             match = re.fullmatch(_NAMES[split], name)
             if match is not None:
+                size, checksum = int(entry["size"]), str(entry["checksum"])
                 link = f"{url}/files/{name}/content"
                 archive = Archive(name, split, match[1], size, checksum, link, root)
                 revisions.append((int(match[2] or 1), archive))
