@@ -9,12 +9,15 @@ from random import Random
 
 import numpy as np
 import soundfile
-from fuzz.mutator import EXTREMES, LONG_EXTREMES, Mutation
+from fuzz.mutator import LONG_EXTREMES, Mutation
 
 _STREAMINFO = 8  # after the mark and the block's own header
-_BLOCK_SIZES = (0, 1, 15, 16, 17, 4096, 0xFFFF)
-_RATES = (0, 1, 999, 1000, 8000, 96_001, 384_000, 655_350, 0xFFFFF)
-_TOTALS = (0, 1, 400, 1 << 20, (1 << 27) - 1, 1 << 27, (1 << 36) - 1)
+_STREAMINFO_BITS = (
+    *((0, 16), (16, 16), (32, 24), (56, 24)),  # sizes of blocks and frames
+    *((80, 20), (100, 3), (103, 5)),  # rate, channels, bits a sample
+    *((108, 36), (144, 128)),  # length, hash
+)
+"""Where its fields are, and their lengths."""
 
 
 def _sound(frames: int, channels: int = 1) -> np.ndarray:
@@ -175,28 +178,16 @@ def mutate_flac(rng: Random, data: bytes) -> bytes:
 
 
 def _set_streaminfo(rng: Random, data: bytes) -> bytes:
-    """Block and frame sizes, rate, channels, bits, length: any of them at an extreme."""
+    """Block and frame sizes, rate, channels, bits, length, hash: any of them at an extreme."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3))):
-        field = rng.choice(("blocks", "frames", "rate", "layout", "total", "md5"))
-        if field == "blocks":
-            at = _STREAMINFO + rng.choice((0, 2))
-            changed[at : at + 2] = rng.choice(_BLOCK_SIZES).to_bytes(2, "big")
-        elif field == "frames":
-            at = _STREAMINFO + rng.choice((4, 7))
-            changed[at : at + 3] = (rng.choice(EXTREMES) % 2**24).to_bytes(3, "big")
-        elif field == "md5":
-            changed[_STREAMINFO + 18 : _STREAMINFO + 34] = rng.randbytes(16)
-        else:
-            packed = int.from_bytes(changed[_STREAMINFO + 10 : _STREAMINFO + 18], "big")
-            shift, bits, values = {
-                "rate": (44, 20, _RATES),
-                "layout": (36, 8, range(256)),  # three bits of channels, five of bits a sample
-                "total": (0, 36, _TOTALS),
-            }[field]
-            packed &= ~(((1 << bits) - 1) << shift)
-            packed |= rng.choice(values) << shift
-            changed[_STREAMINFO + 10 : _STREAMINFO + 18] = packed.to_bytes(8, "big")
+        at, bits = rng.choice(_STREAMINFO_BITS)
+        number = rng.choice((*LONG_EXTREMES, 1000, 8000, 96_001, 384_000, rng.getrandbits(bits)))
+        whole = int.from_bytes(changed[_STREAMINFO : _STREAMINFO + 34], "big")
+        shift = 8 * 34 - at - bits
+        whole &= ~(((1 << bits) - 1) << shift)
+        whole |= number % (1 << bits) << shift
+        changed[_STREAMINFO : _STREAMINFO + 34] = whole.to_bytes(34, "big")
     return bytes(changed)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from math import gcd
@@ -101,31 +101,25 @@ class Decoder:
         data = source if isinstance(source, bytes) else content
         with _opened(path, data, self.limits) as file:
             require_channels(self.channel, file.channels)
-            self._require_length(file.frames, file.samplerate)
             native = _read(file, self.channel)
             waves = self.resampled(native, file.samplerate)
             return Sound(native, waves, file.samplerate, file.channels)
 
     def resampled(self, native: NDArray[Any], rate: int) -> NDArray[Any]:
         """Samples of a recording's own rate, as `Sound.native`, at the rate asked for."""
-        if self.sample_rate in (None, rate):
+        if self.sample_rate is None or self.sample_rate == rate:
             return native
-        self._require_length(native.shape[-1], rate)
-        waves = resample(native, rate, self.sample_rate or rate, self.resampler)
+        frames = native.shape[-1]
+        length = -(-frames * self.sample_rate // rate)
+        if length > self.limits.values:
+            raise AudioError(
+                f"{frames / rate:.1f} s would be {length} samples at {self.sample_rate} Hz, more "
+                f"than the limit of {self.limits.values}. Cut the recording into clips."
+            )
+        waves = resample(native, rate, self.sample_rate, self.resampler)
         if not waves.size:
-            raise AudioError(
-                f"nothing is left of {native.shape[-1]} samples at {self.sample_rate} Hz."
-            )
+            raise AudioError(f"nothing is left of {frames} samples at {self.sample_rate} Hz.")
         return waves
-
-    def _require_length(self, frames: int, rate: int) -> None:
-        new_rate = self.sample_rate or rate
-        length = -(-frames * new_rate // rate)
-        if length > self.limits.samples:
-            raise AudioError(
-                f"{frames / rate:.1f} s would be {length} samples at {new_rate} Hz, more than the "
-                f"limit of {self.limits.samples}. Cut the recording into clips."
-            )
 
 
 def read_each(
@@ -224,12 +218,9 @@ def _opened(
     """The opened recording, after every check of its declarations; errors inside name it."""
     with naming(path), _stream(path, content, limits) as stream:
         suffix = path.suffix.lower() if path else suffix_of_content(stream.read(16))
-        size = stream.seek(0, os.SEEK_END)
-        _require_size(size, limits)
         if suffix is None:
             raise AudioError(f"not audio of a known format ({READABLE}).")
-        stream.seek(0)
-        cut = truncation(stream, size)
+        cut = truncation(stream)
         if cut is not None:
             raise AudioError(f"truncated: {cut}. Copy or record the file again.")
         stream.seek(0)
@@ -250,16 +241,15 @@ def _stream(path: Location | None, content: bytes, limits: AudioLimits) -> Binar
             "recording, or give the file the extension of its format."
         )
     if content or path is None:
+        _require_size(len(content), limits)
         return BytesIO(content)
     try:
         with explain_errors(path):
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
                 raise AudioError("not a regular file.")
-            if isinstance(path, Path):
-                return path.open("rb")
             _require_size(status.st_size, limits)
-            return BytesIO(path.read_bytes())
+            return path.open("rb") if isinstance(path, Path) else BytesIO(path.read_bytes())
     except DacoError:
         raise
     except (OSError, ValueError) as error:
@@ -323,13 +313,12 @@ def _read(file: soundfile.SoundFile, policy: int | str) -> Float32s:
 
 
 def _require_end(file: soundfile.SoundFile) -> None:
-    try:
+    decoded = 0
+    with suppress(soundfile.SoundFileError, RuntimeError):
         file.seek(file.frames - 1)
-        last = file.read(1)
-    except (soundfile.SoundFileError, RuntimeError) as error:
-        raise AudioError(f"truncated or damaged ({_reason(error)}).") from None
-    if not len(last):
-        raise AudioError("truncated: the end is missing. Copy or record the file again.")
+        decoded = len(file.read(1))
+    if not decoded:
+        raise AudioError("truncated: the end is missing or damaged. Copy or record the file again.")
 
 
 def _require_sound(waves: Float32s) -> None:

@@ -5,9 +5,10 @@ It imports no decoder, so that listing a folder is quick.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, Literal
 
 FORMATS = {
     ".wav": ("WAV", "WAVEX", "RF64"),
@@ -34,21 +35,17 @@ _OGG_PAGE = 65_307
 _LAST_PAGE = 4  # flag in the header of an Ogg page
 
 
-class _Container(NamedTuple):
-    suffix: str
-    sound_chunk: bytes = b""
-    byte_order: Literal["little", "big"] = "little"
-
-
-_CONTAINERS = {
-    b"RIFF": _Container(".wav", b"data"),
-    b"RF64": _Container(".wav", b"data"),
-    b"RIFX": _Container(".wav", b"data", "big"),
-    b"FORM": _Container(".aiff", b"SSND", "big"),
-    b"fLaC": _Container(".flac"),
-    b"OggS": _Container(".ogg"),
+_SUFFIXES = {
+    b"RIFF": ".wav",
+    b"RF64": ".wav",
+    b"RIFX": ".wav",
+    b"FORM": ".aiff",
+    b"fLaC": ".flac",
+    b"OggS": ".ogg",
 }
-"""By their first four bytes."""
+"""By the first four bytes of a file."""
+
+_BIG_ENDIAN = (b"RIFX", b"FORM")
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,11 @@ class AudioLimits:
     bytes: int = 1 << 30
     """Size of the file."""
     values: int = 1 << 27
-    """Samples of all channels, as the header declares them."""
+    """Samples of all channels, as the header declares them, and of one after resampling."""
     min_rate: int = 1_000
     max_rate: int = 384_000
     """Sample rates in Hz."""
     seconds: float = 3600.0
-    samples: int = 1 << 27
-    """Length of one channel after resampling."""
 
 
 DEFAULT_LIMITS = AudioLimits()
@@ -95,35 +90,38 @@ def suffix_of_content(data: bytes) -> str | None:
     >>> suffix_of_content(b"fLaC\0\0"), suffix_of_content(b"RIFF\0\0"), suffix_of_content(b"PK")
     ('.flac', '.wav', None)
     """
-    if data[:4] in _CONTAINERS:
-        return _CONTAINERS[data[:4]].suffix
+    if data[:4] in _SUFFIXES:
+        return _SUFFIXES[data[:4]]
     # The first frame of an MP3: eleven bits set, a version, layer III.
     frame = len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2
     return ".mp3" if frame or data.startswith(b"ID3") else None
 
 
-def truncation(file: BinaryIO, size: int) -> str | None:
-    """What shows that a file of `size` bytes has lost its end, which libsndfile ignores."""
-    start = file.read(12)[:4]
-    if start == b"OggS":
+def truncation(file: BinaryIO) -> str | None:
+    """What shows that a file has lost its end, which libsndfile ignores; None if nothing does."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    mark = file.read(12)[:4]
+    if mark == b"OggS":
         return "its end is missing" if _ogg_is_cut(file, size) else None
-    container = _CONTAINERS.get(start)
-    if container is None or not container.sound_chunk:
+    if _SUFFIXES.get(mark) not in (".wav", ".aiff"):
         return None
-    claimed, present = _sound_bytes(file, size, container)
+    claimed, present = _sound_bytes(file, size, "big" if mark in _BIG_ENDIAN else "little")
     return f"it has {present} of {claimed} bytes of sound" if claimed > present else None
 
 
-def _sound_bytes(file: BinaryIO, size: int, container: _Container) -> tuple[int, int]:
+def _sound_bytes(
+    file: BinaryIO, size: int, byte_order: Literal["big", "little"]
+) -> tuple[int, int]:
     """Bytes of sound that a RIFF or AIFF header claims, and bytes that there are."""
     long_size = None
     for _ in range(_MAX_CHUNKS):
         header = file.read(8)
         if len(header) < 8:
             break
-        claimed = int.from_bytes(header[4:], container.byte_order)
+        claimed = int.from_bytes(header[4:], byte_order)
         start = file.tell()
-        if header[:4] == container.sound_chunk:
+        if header[:4] in (b"data", b"SSND"):
             if claimed == 0xFFFFFFFF:  # RF64, or written to a pipe: then the length is unknown
                 claimed = size - start if long_size is None else long_size
             return claimed, size - start

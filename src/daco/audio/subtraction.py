@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.errors import AudioError, InputError
+from daco.errors import AudioError
 from daco.validation import Float32s
 
 Spectra = NDArray[np.complex64]
@@ -35,7 +35,7 @@ def least_squares(near: Float32s, far: Float32s, window: int = LSQ_WINDOW) -> Fl
     near, far : float32 arrays of shape (n,)
         Waveforms of more than half a window; shorter ones raise an `AudioError`.
     window : int
-        Samples of a window, an even number; 1024 by default.
+        Samples of a window, an even number.
 
     Returns
     -------
@@ -94,13 +94,6 @@ def magnitude_gain(near: Spectra, far: Spectra) -> Float32s:
 
 def _pad(near: Float32s, far: Float32s, window: int) -> Float32s:
     """Both microphones with half a window more at both ends, mirrored, (2, samples)."""
-    if window < 4 or window % 2:
-        raise InputError(f"The window must be an even number of samples, 4 at least. Got {window}.")
-    if np.ndim(near) != 1 or np.shape(near) != np.shape(far):
-        raise InputError(
-            "near and far must be one row of samples each, equally many. "
-            f"Got shapes {np.shape(near)} and {np.shape(far)}."
-        )
     hop, samples = window // 2, len(near)
     if samples <= hop:
         raise AudioError(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
 
 from daco.commands.console import Output, progress_bars
 from daco.commands.options import argument, option
@@ -30,9 +27,6 @@ def download(
         list[Split] | None,
         option("Fetch dev, train (additional) or test (evaluation). Repeat it.", metavar="SPLIT"),
     ] = None,
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Install this file instead of fetching one.")
-    ] = None,
 ) -> None:
     """Fetch weights or a DCASE data set, check them, and unpack the data set.
 
@@ -46,9 +40,7 @@ def download(
                 "--year, --machine and --split belong to a data set. For weights, give a name "
                 "alone."
             )
-        _weights(console, target, weights)
-    elif weights is not None:
-        raise InputError("Use --weights FILE with daco download weights NAME.")
+        _weights(console, target)
     elif year is None:
         raise InputError("Which year? Give --year, for instance --year 2026.")
     else:
@@ -83,9 +75,9 @@ def _dataset(console: Output, plan: list[Archive], title: str) -> None:
     console.write(f"  {plan[0].root}", wrap=False)
 
 
-def _weights(console: Output, name: str, file: Path | None) -> None:
+def _weights(console: Output, name: str) -> None:
     from daco.backbones.weights import SOURCES
-    from daco.files.download import download_weights, install_weights
+    from daco.files.download import download_weights
 
     if name != "all" and name not in SOURCES:
         hint = suggestion(name, SOURCES)
@@ -93,11 +85,7 @@ def _weights(console: Output, name: str, file: Path | None) -> None:
         raise InputError(f"There are no weights {name!r}.{hint} Choose from {known} and all.")
     sources = list(SOURCES.values()) if name == "all" else [SOURCES[name]]
     for source in sources:
-        done = "was already there" if source.matches(source.path) else "fetched"
-        if file is not None:
-            path, done = install_weights(source, file), "installed"
-        else:
-            with progress_bars(Output(stderr=True)) as report:
-                path = download_weights(source, progress=partial(report, source.name))
-        console.write(f"{source.name} {done}, checksum verified, licence {source.licence}:")
+        with progress_bars(Output(stderr=True)) as report:
+            path = download_weights(source, progress=partial(report, source.name))
+        console.write(f"{source.name} is there, checksum verified, licence {source.licence}:")
         console.write(f"  {path}", wrap=False)

@@ -24,7 +24,7 @@ WORTHWHILE = 40
 
 _ATTEMPTS = 3  # at items whose Ray workers were lost
 _PATIENCE = 5.0  # seconds until an address counts as unreachable; Ray itself takes minutes
-_KEPT = "Run the same command again: embed and study keep finished work."
+_HERE = ("local", "threads")
 
 Key = TypeVar("Key")
 Result = TypeVar("Result")
@@ -78,7 +78,7 @@ def run(
     require_engine(engine)
     if jobs is not None and jobs < 1:
         raise InputError(f"The number of workers must be at least 1. Got {jobs!r}.")
-    if jobs == 1 and engine in ("local", "threads"):
+    if jobs == 1 and engine in _HERE:
         return ((key, _attempt(function, *arguments)) for key, arguments in items)
     from joblib import delayed
 
@@ -89,10 +89,8 @@ def run(
             keys[number] = key
             yield delayed(_call)(__version__, number, function, *arguments)
 
-    if engine in ("local", "threads"):
-        results = _run_here(tasks(), jobs, engine)
-    else:
-        results = _run_on_ray(tasks(), jobs, engine, gpus)
+    here = engine in _HERE
+    results = _run_here(tasks(), jobs, engine) if here else _run_on_ray(tasks(), jobs, engine, gpus)
     return ((keys.pop(number), result) for number, result in results)
 
 
@@ -101,7 +99,7 @@ def require_engine(engine: str) -> None:
 
     >>> require_engine("local")
     """
-    if engine in ("local", "threads"):
+    if engine in _HERE:
         return
     if engine != "ray" and not engine.startswith("ray://"):
         raise InputError(
@@ -245,7 +243,8 @@ def _unusable(address: str, error: Exception) -> DataError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return DataError(
         f"The Ray cluster of {address} cannot be used ({lines[0].rstrip('.')}). Correct the "
-        f"address, start one with 'ray start --head', or check the memory of its nodes. {_KEPT}"
+        f"address, start one with 'ray start --head', or check the memory of its nodes. Run the "
+        "same command again: embed and study keep finished work."
     )
 
 

@@ -23,7 +23,6 @@ from daco.files.remote import (
     is_file,
     is_folder,
     list_files,
-    missing_message,
     parse_location,
 )
 from daco.text import name_list, quantity
@@ -105,7 +104,7 @@ def read_clips(
         root, clips, sizes = read_manifest(source, year=year, oddities=oddities)
         oddities += unreadable_note([clip.path for clip in clips if is_unreadable(clip.path)])
     else:
-        raise DataError(f"{missing_message(source)} Give a folder of recordings or a manifest.")
+        raise DataError(f"{source} does not exist. Give a folder of recordings or a manifest.")
     if layout and levels != (None, None):
         raise InputError(
             "Levels of folders are for plain folders only. Leave them out: the domains of the "

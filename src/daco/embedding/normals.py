@@ -27,7 +27,7 @@ from daco.embedding.parts import HASHES, QUALITIES
 from daco.embedding.provenance import Frontend, check_readouts, frontend_of
 from daco.errors import DataError, InputError
 from daco.files.hashing import is_sha256, sha256_of_file
-from daco.files.remote import Location, is_file, is_folder, missing_message, name_of
+from daco.files.remote import Location, is_file, is_folder, name_of
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Indices
 
@@ -262,7 +262,7 @@ def normals_of_recordings(
 def one_recording(path: Location) -> ClipTable:
     """A clip table of a single file."""
     if not is_file(path):
-        raise DataError(f"{missing_message(path)} Give a recording, a folder or a manifest.")
+        raise DataError(f"{path} does not exist. Give a recording, a folder or a manifest.")
     root = path.absolute().parent
     return ClipTable(root, (Clip(path.name, name_of(root), domain=ONE_DOMAIN),))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import tempfile
@@ -16,15 +15,6 @@ from daco.files.remote import Location, explain_errors
 TEMPORARY = ".tmp"  # of unfinished files; a kill may leave one, which is never read
 PREVIOUS = ".previous"
 """What is appended to the name of a file's version before the last one."""
-
-_ROOM = "Free some space and run it again."
-_FOLDER = "Choose a folder you may write to."
-_HINTS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _ROOM),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _FOLDER),
-    errno.ENOENT: "Create the folder first.",
-    errno.EISDIR: "Choose the name of a file.",
-}
 
 
 @contextlib.contextmanager
@@ -54,8 +44,6 @@ def atomic_write(path: Location) -> Iterator[Path]:
     # tempfile.mkstemp would make a file that nobody else may read.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}")
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         temporary.touch(exist_ok=False)
         yield temporary
         _sync(temporary)
@@ -83,10 +71,12 @@ def replace_file(path: Path, content: bytes) -> Path | None:
 
 
 def write_error(path: Location, error: OSError) -> DataError:
-    """One sentence for what the operating system refused."""
+    """The error of a file or folder that the operating system refused to write."""
     reason = os.strerror(error.errno) if error.errno else str(error)
-    hint = _HINTS.get(error.errno or 0, "")
-    return DataError(f"{path}: cannot be written ({reason}). {hint}".rstrip())
+    return DataError(
+        f"{path}: cannot be written ({reason}). Check that its folder exists, is writable and has "
+        "room."
+    )
 
 
 def _sync(path: Path) -> None:

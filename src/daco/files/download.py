@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from daco.errors import DownloadError, WeightsError
-from daco.files.atomic import atomic_write
-from daco.files.hashing import sha256_of_file
-from daco.version import __version__
+from daco.errors import DownloadError
 
 WEIGHTS_DIR_VARIABLE = "DACO_WEIGHTS_DIR"
-TIMEOUT = 30.0  # seconds without an answer after which a connection counts as broken
 RETRIES = 3  # after a connection that broke; pooch waits longer each time
 
 Progress = Callable[[int, int | None], None]
@@ -39,10 +33,6 @@ class WeightSource:
     def path(self) -> Path:
         """Where the checkpoint is stored."""
         return weights_dir() / self.name / self.file_name
-
-    def matches(self, file: Path) -> bool:
-        """Whether a file is this checkpoint."""
-        return file.is_file() and sha256_of_file(file) == self.sha256
 
 
 def cache_dir() -> Path:
@@ -77,23 +67,10 @@ def download_weights(source: WeightSource, progress: Progress | None = None) -> 
         The download failed.
     """
     advice = (
-        f"On a computer without internet, fetch {source.file_name} elsewhere and give it with "
-        f"--weights FILE, or put it into the folder that {WEIGHTS_DIR_VARIABLE} names."
+        f"On a computer without internet, fetch {source.file_name} elsewhere and copy it to "
+        f"{source.path.parent}, or to the folder that {WEIGHTS_DIR_VARIABLE} names."
     )
     return fetch(source.url, source.path, f"sha256:{source.sha256}", progress, advice)
-
-
-def install_weights(source: WeightSource, file: Path) -> Path:
-    """Copy a checkpoint that was fetched elsewhere into the weights folder, if it is the one."""
-    if not source.matches(file):
-        raise WeightsError(
-            f"{file} is not the published {source.file_name} (sha256:{source.sha256}); nothing was "
-            f"installed. Fetch it again from {source.url}."
-        )
-    source.path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(source.path) as temporary:
-        shutil.copyfile(file, temporary)
-    return source.path
 
 
 def fetch(
@@ -101,26 +78,34 @@ def fetch(
 ) -> Path:
     """Bring a file to `path`, unless it is there with its checksum, ``"sha256:..."`` or ``md5``.
 
-    pooch downloads into a temporary file, which gets its name once the checksum is right.
+    pooch downloads into a temporary file, which gets its name once the checksum is right. A failure
+    is a `DownloadError`, which gives the `advice` where the server cannot be reached.
     """
     import pooch
+    import requests
 
     pooch.get_logger().setLevel(logging.WARNING)
-    download = pooch.HTTPDownloader(
-        progressbar=_ProgressBar(progress) if progress else False,
-        headers={"User-Agent": f"daco/{__version__}"},
-        timeout=TIMEOUT,
+    files = pooch.create(  # pooch.retrieve does not try again
+        path.parent,
+        base_url="",
+        registry={path.name: checksum},
+        urls={path.name: url},
+        retry_if_failed=RETRIES,
     )
-    with _explain_errors(url, advice):
-        # As pooch.retrieve, which does not try again.
-        files = pooch.create(
-            path.parent,
-            base_url="",
-            registry={path.name: checksum},
-            urls={path.name: url},
-            retry_if_failed=RETRIES,
-        )
-        return Path(files.fetch(path.name, downloader=download))
+    bar = _ProgressBar(progress) if progress else False
+    try:
+        files.fetch(path.name, downloader=pooch.HTTPDownloader(progressbar=bar))
+    except requests.ConnectionError:
+        raise DownloadError(
+            f"Cannot reach {urlsplit(url).hostname} for {url}. Check the network or the proxy "
+            f"setting (HTTPS_PROXY). {advice}".rstrip()
+        ) from None
+    except (OSError, ValueError) as error:  # a status, a wrong checksum, or a full disk
+        raise DownloadError(
+            f"Fetching {url} into {path.parent} failed ({error}). Nothing of it is used. Check the "
+            "address and the folder, or run the same command again later."
+        ) from None
+    return path
 
 
 class _ProgressBar:
@@ -140,27 +125,3 @@ class _ProgressBar:
 
     def close(self) -> None:
         pass
-
-
-@contextlib.contextmanager
-def _explain_errors(url: str, advice: str) -> Iterator[None]:
-    """Turn the errors of a download into a DownloadError that says what to do."""
-    import requests
-
-    try:
-        yield
-    except requests.ConnectionError:
-        raise DownloadError(
-            f"Cannot reach {urlsplit(url).hostname} for {url}. Check the network or the proxy "
-            f"setting (HTTPS_PROXY). {advice}".rstrip()
-        ) from None
-    except (requests.RequestException, ValueError) as error:  # a status, or a wrong checksum
-        raise DownloadError(
-            f"Fetching {url} failed ({error}). Nothing of it is used. Check the address, or run "
-            "the same command again later."
-        ) from None
-    except OSError as error:
-        raise DownloadError(
-            f"Cannot write {error.filename or url} ({error.strerror or error}). Choose a folder "
-            "that is writable and has room."
-        ) from None

@@ -10,16 +10,7 @@ from daco.files.remote import Location, explain_errors
 
 
 def sha256_of_file(path: Location) -> str:
-    """Compute the SHA-256 of a local or remote file, in hexadecimal.
-
-    Parameters
-    ----------
-    path : Path or UPath
-
-    Returns
-    -------
-    str
-    """
+    """Compute the SHA-256 of a local or remote file, in hexadecimal."""
     file: Any
     with explain_errors(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from daco.errors import DataError, InputError, MissingExtraError
 
@@ -34,16 +33,10 @@ REMOTE_THREADS = 16
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://([^/]*)(.*)", re.DOTALL)  # one letter is a drive
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az")  # fsspec remembers their listings
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
-_CAUSES = {  # what stores say, by what to tell the user
-    r"NoSuchBucket|bucket does not exist": "{bucket}: there is no such bucket. Create it, or "
-    "correct its name or the endpoint.",
-    r"connect|resolve host|timed? ?out|unreachable|name or service": "{bucket} cannot be reached "
-    "({reason}). Check the network and the endpoint (for S3, AWS_ENDPOINT_URL).",
-    r"denied|invalid|signature|token|unauthorized|forbidden|permission|credential|\b40[13]\b": (
-        "{path}: access denied, so it cannot be {action} from here. Give this computer credentials "
-        "that allow it (for S3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)."
-    ),
-}
+_HINT = (
+    "Check its name, the network and the credentials (for S3, AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID "
+    "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE)."
+)
 
 
 class Status(NamedTuple):
@@ -69,7 +62,7 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
     Raises
     ------
     InputError
-        The URL has a password, no bucket or an unknown protocol.
+        The URL has a password or no bucket.
     MissingExtraError
         universal_pathlib or the package of the protocol is not installed.
 
@@ -88,7 +81,7 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
     if protocol == "file":
         from urllib.request import url2pathname
 
-        return Path(url2pathname(urlsplit(str(given)).path))
+        return Path(url2pathname(path))
     if ":" in re.sub(r":\d{1,5}$", "", host):  # everything after it may be secret
         raise InputError(
             f"{protocol}://... has a colon before the first slash. Set user and password in the "
@@ -101,14 +94,10 @@ def parse_location(given: str | os.PathLike[str] | Location) -> Location:
         from upath import UPath
 
         fsspec.get_filesystem_class(protocol)
-    except ImportError as error:
+    except (ImportError, ValueError) as error:  # a ValueError where fsspec knows no package
         raise MissingExtraError(
             f"{protocol}:// needs another package ({error}). That of s3:// comes with "
             'pip install "daco-asd[remote]".'
-        ) from None
-    except ValueError:
-        raise InputError(
-            f"{protocol}:// is not a known file system. Packages for fsspec add others."
         ) from None
     options: Any = {"use_listings_cache": False} if protocol in _BUCKETS else {}
     names = posixpath.normpath(f"/{path}").strip("/")
@@ -136,15 +125,6 @@ def name_of(path: Location) -> str:
     return path.name or str(path).rstrip("/").rpartition("/")[2]
 
 
-def missing_message(path: Location) -> str:
-    """The sentence about a file or folder that does not exist, or whose bucket does not."""
-    if is_remote(path):
-        with explain_errors(path):
-            bucket = bucket_of(path)
-            path = path if bucket.exists() else bucket
-    return f"{str(path).rstrip('/')} does not exist."
-
-
 def require_local(given: Location | str, what: str) -> Path:
     """A local path; an InputError where `given` is remote."""
     path = parse_location(given)
@@ -165,23 +145,15 @@ def explain_errors(path: Location, action: str = "read") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not is_remote(path) or not _is_of_store(error):
+        # Each store has errors of its own beside those of Python.
+        package = type(error).__module__.partition(".")[0]
+        foreign = package not in ("builtins", "daco", "pyarrow", "pandas")
+        if not is_remote(path) or not (foreign or isinstance(error, OSError)):
             raise
-        text = f"{type(error).__name__}: {error} {error.__cause__ or ''}"
-        reason = str(error).strip().partition("\n")[0].rstrip(" .")[-200:] or type(error).__name__
-        facts = {"path": path, "bucket": str(bucket_of(path)).rstrip("/"), "reason": reason}
-        for pattern, message in _CAUSES.items():
-            if re.search(pattern, text, re.IGNORECASE):
-                raise DataError(message.format(action=action, **facts)) from None
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError) and action == "read":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
-        raise DataError(f"{path}: cannot be {action} ({reason}).") from None
-
-
-def _is_of_store(error: Exception) -> bool:
-    """Whether a store raised an error; each has kinds of its own beside those of Python."""
-    package = type(error).__module__.partition(".")[0]
-    return isinstance(error, OSError) or package not in ("builtins", "daco", "pyarrow", "pandas")
+        reason = str(error).strip().partition("\n")[0].rstrip(" .") or type(error).__name__
+        raise DataError(f"{path}: cannot be {action} ({reason}). {_HINT}") from None
 
 
 def is_folder(path: Location) -> bool:
@@ -215,10 +187,10 @@ def list_files(folder: UPath) -> dict[str, Status]:
 
 
 def _status(facts: dict[str, Any]) -> Status:
-    size = facts.get("size")
     time = next((facts[key] for key in _TIMES if facts.get(key) is not None), 0)
     seconds = time.timestamp() if hasattr(time, "timestamp") else time
     nanoseconds = int(seconds * 1e9) if isinstance(seconds, int | float) else 0
+    size = facts.get("size")
     return Status(-1 if size is None else size, nanoseconds)
 
 
@@ -230,7 +202,7 @@ def statuses(root: Location, paths: Sequence[str]) -> list[Any]:
     if isinstance(root, Path):
         return [_local_status(os.path.join(root, path)) for path in paths]
     common = posixpath.commonpath([f"/{posixpath.dirname(path)}" for path in paths]).strip("/")
-    listed = list_files(root / common if common else root)
+    listed = list_files(root / common)
     start = len(common) + 1 if common else 0
     return [listed.get(path[start:]) for path in paths]
 

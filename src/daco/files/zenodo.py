@@ -6,18 +6,17 @@ import json
 import os
 import re
 import tempfile
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from zipfile import BadZipFile
 
 from daco.errors import DownloadError, InputError
 from daco.files.atomic import atomic_write
 from daco.files.download import fetch
 from daco.text import suggestion
 
-ZENODO_API = "https://zenodo.org/api"
 ZENODO_API_VARIABLE = "DACO_ZENODO_API"
 """Environment variable with the address of a mirror of the API, for plants without internet."""
 
@@ -52,29 +51,19 @@ class Archive:
     root: Path
 
     @property
-    def file(self) -> Path:
-        """The zip file."""
-        return self.root / "archives" / self.name
-
-    @property
     def target(self) -> Path:
-        """Where it is unpacked: the layout of the DCASE baseline."""
+        """Where it is fetched and unpacked: the layout of the DCASE baseline."""
         return self.root / ("dev_data" if self.split == "dev" else "eval_data") / "raw"
 
     @property
     def receipt(self) -> Path:
-        """The list of the files that were unpacked from it, written last."""
-        return self.root / ".daco" / f"{self.name}.json"
+        """A file with its checksum beside what was unpacked from it, written last."""
+        return self.target / self.machine / f".{self.name}.md5"
 
     @property
     def is_unpacked(self) -> bool:
-        """Whether all files of this archive are there."""
-        try:
-            receipt = json.loads(self.receipt.read_text(encoding="utf-8"))
-            sizes = {path: (self.target / path).stat().st_size for path in receipt["files"]}
-        except (OSError, ValueError, KeyError, TypeError):
-            return False
-        return bool(receipt == {"checksum": self.checksum, "files": sizes})
+        """Whether this archive was unpacked, and the folder was not removed since."""
+        return self.receipt.is_file() and self.receipt.read_text("utf-8") == self.checksum
 
 
 def list_record(year: int, split: str, root: Path) -> list[Archive]:
@@ -82,34 +71,31 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
     if year not in RECORDS:
         known = ", ".join(map(str, RECORDS))
         raise InputError(f"The records of {year} are not known. Give one of the years {known}.")
-    api = (os.environ.get(ZENODO_API_VARIABLE) or ZENODO_API).rstrip("/")
-    url = f"{api}/records/{RECORDS[year][split]}"
+    api = os.environ.get(ZENODO_API_VARIABLE) or "https://zenodo.org/api"
+    url = f"{api.rstrip('/')}/records/{RECORDS[year][split]}"
     advice = (
         f"On a computer without internet, set {ZENODO_API_VARIABLE} to a mirror, or copy the "
         "unpacked folders to it."
     )
     with tempfile.TemporaryDirectory(prefix="daco-") as folder:
         record = fetch(url, Path(folder) / "record.json", None, advice=advice).read_bytes()
-    newest: dict[str, tuple[int, Archive]] = {}
+    revisions: list[tuple[int, Archive]] = []
     try:
         for entry in json.loads(record)["files"]:
-            match = re.fullmatch(_NAMES[split], entry["key"])
-            if match is None:
-                continue
-            machine, revision = match[1], int(match[2] or 1)
-            # A mirror may serve the record as it was copied.
-            link = str(entry["links"]["self"]).replace(f"{ZENODO_API}/", f"{api}/", 1)
-            size, checksum = int(entry["size"]), str(entry["checksum"])
-            if not re.fullmatch(r"md5:[0-9a-f]{32}", checksum):  # pooch takes any file for ""
-                raise ValueError(f"{checksum!r} is not an MD5 checksum")
-            if machine not in newest or revision > newest[machine][0]:
-                archive = Archive(entry["key"], split, machine, size, checksum, link, root)
-                newest[machine] = revision, archive
+            name = entry["key"]
+            match = re.fullmatch(_NAMES[split], name)
+            if match is not None:
+                size, checksum = int(entry["size"]), str(entry["checksum"])
+                link = f"{url}/files/{name}/content"
+                archive = Archive(name, split, match[1], size, checksum, link, root)
+                revisions.append((int(match[2] or 1), archive))
     except (KeyError, TypeError, ValueError) as error:
         raise DownloadError(f"{url} is not a record that daco can read ({error!r}).") from None
-    if not newest:
+    if not revisions:
         raise DownloadError(f"{url} holds no archives of the {split!r} split that daco knows.")
-    return [newest[machine][1] for machine in sorted(newest, key=str.casefold)]
+    revisions.sort(key=lambda each: each[0])
+    newest = {archive.machine: archive for _, archive in revisions}
+    return sorted(newest.values(), key=lambda archive: archive.machine.casefold())
 
 
 def plan_dataset(
@@ -137,7 +123,7 @@ def plan_dataset(
     if root.resolve().name != f"dcase{year}t2":
         root = root / f"dcase{year}t2"
     archives = [each for split in dict.fromkeys(splits) for each in list_record(year, split, root)]
-    known = sorted({archive.machine for archive in archives}, key=str.casefold)
+    known = list(dict.fromkeys(archive.machine for archive in archives))
     for machine in machines:
         if machine not in known:
             raise InputError(
@@ -172,29 +158,23 @@ def download_dataset(
             continue
         report = None if progress is None else partial(progress, archive)
         try:
-            fetch(archive.url, archive.file, archive.checksum, report)
-            _unpack(archive)
+            file = fetch(archive.url, archive.target / archive.name, archive.checksum, report)
+            _unpack(archive, file)
         except DownloadError as error:
             failed[archive.name] = str(error)
     return failed
 
 
-def _unpack(archive: Archive) -> None:
-    """Unpack an archive, list its files when all are there, and remove it."""
+def _unpack(archive: Archive, file: Path) -> None:
+    """Unpack an archive, note that it is complete, and remove its file."""
     import pooch
 
+    unpack = pooch.Unzip(extract_dir=str(archive.target))
     try:
-        with zipfile.ZipFile(archive.file) as content:
-            sizes = {each.filename: each.file_size for each in content.infolist()}
-        unpack = pooch.Unzip(extract_dir=str(archive.target))
-        unpack(str(archive.file), "download", None)
-        files = {name: size for name, size in sizes.items() if not name.endswith("/")}
-        archive.receipt.parent.mkdir(parents=True, exist_ok=True)
+        unpack(str(file), "download", None)
+        archive.receipt.parent.mkdir(exist_ok=True)
         with atomic_write(archive.receipt) as temporary:
-            receipt = {"checksum": archive.checksum, "files": files}
-            temporary.write_text(json.dumps(receipt), encoding="utf-8")
-        archive.file.unlink()
-        if not any(archive.file.parent.iterdir()):
-            archive.file.parent.rmdir()
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise DownloadError(f"{archive.file} cannot be unpacked: {error}.") from None
+            temporary.write_text(archive.checksum, "utf-8")
+        file.unlink()
+    except (OSError, BadZipFile, ValueError, NotImplementedError) as error:
+        raise DownloadError(f"{file} cannot be unpacked: {error}.") from None

@@ -40,7 +40,6 @@ def refused(path, *words, **options):
     assert str(path) in message
     for word in words:
         assert word in message
-    return message
 
 
 def wav_header(n_bytes, *, claimed=None, rate=RATE, channels=1, bits=16):
@@ -98,21 +97,6 @@ def test_a_lying_header_allocates_nothing_and_that_of_a_pipe_is_no_lie(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("header", "word"),
-    [
-        ({"rate": 500}, "500 Hz"),
-        ({"rate": 10**6}, "1000000 Hz"),
-        ({"channels": 0}, ""),
-        ({"rate": 0}, ""),
-    ],
-)
-def test_headers_that_make_no_sense_are_refused(tmp_path, header, word):
-    path = tmp_path / "odd.wav"
-    path.write_bytes(wav_header(3200, **header) + bytes(3200))
-    refused(path, word)
-
-
-@pytest.mark.parametrize(
     ("limits", "word"),
     [
         ({"bytes": 1000}, "bytes"),
@@ -127,9 +111,9 @@ def test_limits_hold_before_decoding(stereo_wav, monkeypatch, limits, word):
 
 
 def test_the_length_after_resampling_is_limited(stereo_wav):
-    limits = dataclasses.replace(AudioLimits(), samples=20_000)
+    limits = dataclasses.replace(AudioLimits(), values=40_000)
     assert len(read_audio(stereo_wav, limits=limits)) == RATE
-    refused(stereo_wav, "32000 samples", sample_rate=32_000, limits=limits)
+    refused(stereo_wav, "48000 samples", sample_rate=48_000, limits=limits)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -152,6 +136,10 @@ def test_samples_that_are_no_numbers_are_refused(tmp_path, stereo, value):
         ("notes.txt", b"hello", "extension '.txt'"),
         ("voice.vox", bytes(1000), "extension '.vox'"),
         ("head.wav", wav_header(0), "0 frames"),
+        ("slow.wav", wav_header(3200, rate=500) + bytes(3200), "500 Hz"),
+        ("fast.wav", wav_header(3200, rate=10**6) + bytes(3200), "1000000 Hz"),
+        ("channels.wav", wav_header(3200, channels=0) + bytes(3200), ""),
+        ("rate.wav", wav_header(3200, rate=0) + bytes(3200), ""),
         ("short.wav", b"RIFF", "not readable"),
         ("hollow.wav", b"RIFF\x10\x00\x00\x00WAVE" + b"junk\x00\x00\x00\x00" * 3000, ""),
     ],

@@ -116,7 +116,7 @@ def test_limits_of_a_recording_hold_for_every_network(tmp_path, monkeypatch):
     soundfile.write(path, WAVES[0], RATE)
     assert listener.embed(path).embeddings.shape == (1, 112 + 4)
     with pytest.raises(AudioError, match=f"{2 * RATE} samples at {2 * RATE} Hz, more than"):
-        listener.embed(path, limits=AudioLimits(samples=RATE))
+        listener.embed(path, limits=AudioLimits(values=RATE))
 
 
 def test_a_failure_of_the_object_is_its_own_error():

@@ -257,9 +257,9 @@ def test_files_that_are_no_tables(tmp_path, read):
 @pytest.mark.parametrize(
     ("name", "error", "token"),
     [
-        ("missing/t.parquet", DataError, "Create the folder first"),
+        ("missing/t.parquet", DataError, "its folder exists"),
         ("t.npz", InputError, r"extension \.parquet"),
-        ("folder.parquet", DataError, "Choose the name of a file"),
+        ("folder.parquet", DataError, "Is a directory"),
     ],
 )
 def test_writing_where_nothing_can_be_written_leaves_nothing(tmp_path, name, error, token):

@@ -133,7 +133,7 @@ class TestRoundTrip:
             raise OSError(28, "No space left on device")
 
         monkeypatch.setattr(os, "fsync", fail)
-        with pytest.raises(DataError, match="Free some space"):
+        with pytest.raises(DataError, match="No space left"):
             model.save(path)
         assert path.read_bytes() == before
         assert [each.name for each in tmp_path.iterdir()] == ["press.daco"]

@@ -140,7 +140,7 @@ def test_skipped_clips_are_listed_with_their_reasons(ten, tmp_path):
 def test_no_clips_and_no_place_to_write_are_errors(ten, tmp_path):
     with pytest.raises(DataError, match="no clips"):
         embed_clips(ClipTable(tmp_path, ()), FakeNet(), tmp_path / "e.parquet")
-    with pytest.raises(DataError, match="Create the folder"):
+    with pytest.raises(DataError, match="its folder exists"):
         embed_clips(ten, FakeNet(), tmp_path / "missing" / "e.parquet")
 
 

@@ -82,11 +82,6 @@ class TestText:
         assert str(there) == "s3://plant/clips/fan"
         assert pickle.loads(pickle.dumps(there)) == there
 
-    def test_it_never_passes_for_a_local_file(self):
-        pytest.importorskip("upath")
-        with pytest.raises(TypeError):
-            Path(parse_location("s3://plant/a.wav"))
-
     def test_a_missing_package_is_named(self, monkeypatch):
         pytest.importorskip("upath")
         with pytest.raises(MissingExtraError, match="gdrive"):
@@ -238,14 +233,14 @@ class TestStores:
                 read_clips(store.uri("clips"))
             with pytest.raises(DataError, match="cannot be written"):
                 write(parse_location(store.uri("x")), b"x")
-            with pytest.raises(DataError, match="access denied"):
+            with pytest.raises(DataError, match="cannot be read"):
                 probe(store.uri("clips/a.wav"))
         finally:
             store.require_credentials(False)
-        assert str(error.value).startswith(f"s3://{store.bucket}/clips: access denied")
+        assert str(error.value).startswith(f"s3://{store.bucket}/clips: cannot be ")
 
     def test_no_bucket_and_no_server(self, store):
-        with pytest.raises(DataError, match="s3://nowhere does not exist"):
+        with pytest.raises(DataError, match="s3://nowhere/clips does not exist"):
             read_clips(store.uri("clips", bucket="nowhere"))
         with environment(**unreachable()), pytest.raises(DataError, match="AWS_ENDPOINT_URL"):
             read_clips("s3://plant/clips")
