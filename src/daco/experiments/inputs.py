@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.data.clips import Clip
+from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
 from daco.data.table import EmbeddingTable, read_without_vectors
 from daco.errors import InputError
@@ -163,6 +164,22 @@ def name_domains(tables: Iterable[EmbeddingTable]) -> DomainNames:
         )
     target, source = sorted(named, key=lambda name: (named[name], name))
     return DomainNames(source, target)
+
+
+def require_normals(table: EmbeddingTable, train: Indices) -> None:
+    """Raise an `InputError` where training clips are anomalies."""
+    refuse_clips(table, train, "label", 1, "labelled as anomaly")
+    require_normal_names(table.columns["path"][train].tolist())
+
+
+def refuse_clips(table: EmbeddingTable, train: Indices, column: str, value: Any, what: str) -> None:
+    """Raise an `InputError` where training clips have a value in a column; `what` describes it."""
+    found = table.columns["machine"][train][table.columns[column][train] == value].tolist()
+    if found:
+        raise InputError(
+            f"{quantity(found, 'training clip')} {what} (machines: "
+            f"{name_list(dict.fromkeys(found))}). Remove or correct them."
+        )
 
 
 def year_of(table: EmbeddingTable, title: str = "") -> int | None:
