@@ -73,7 +73,7 @@ def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
     if str(name_or_path) == "9":
         return blind_pool()
     if str(name_or_path) in ("51", "45"):
-        return paper_grid(int(name_or_path))
+        return paper_grid(int(str(name_or_path)))
     path = Path(name_or_path)
     try:
         text = path.read_text(encoding="utf-8-sig")
