@@ -92,7 +92,7 @@ def test_a_broken_system_is_named_and_the_others_are_ranked(teams, capfd):
 def test_missing_machines_are_an_error_and_with_partial_a_label(teams):
     (teams / "beta/anomaly_score_Scanner_section_00_test.csv").unlink()
     error = refused("evaluate", teams / "beta", *TRUTH)
-    assert "no score file for 1 machine of 2: Scanner." in str(error)
+    assert "no valid score file for 1 machine of 2: Scanner." in str(error)
     text = said("evaluate", teams / "beta", *TRUTH, "--partial")
     assert "Partial score of 1 machine, NOT COMPARABLE: " in text
     assert "Official score" not in text

@@ -24,7 +24,6 @@ from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
     machine_title,
-    parse_file_name,
     read_score_files,
 )
 from daco.evaluation.system_scores import is_run, read_system
@@ -172,7 +171,7 @@ def evaluate_scores(
     year = _one_year(files, year, problems)
     scored = files[files["kind"] == SCORES]
     wanted = sections(known) if truth else _machines_of(year, sections(scored))
-    missing = _missing(systems, files, wanted, partial, problems)
+    missing = _missing(files, wanted, partial, problems)
     year = year or year_of_names(rows["name"].unique()) or year_of_folders(path.resolve().parts)
     machines, official = _measure(match_rows(rows, known, problems), year, problems)
     for name in set(systems) - set(machines["system"]):
@@ -232,29 +231,20 @@ def _machines_of(year: int | None, scored: Sections) -> Sections:
 
 
 def _missing(
-    systems: Mapping[str, Path],
-    files: pd.DataFrame,
-    wanted: Sections,
-    partial: bool,
-    problems: Problems,
+    files: pd.DataFrame, wanted: Sections, partial: bool, problems: Problems
 ) -> dict[str, list[str]]:
     """The machines, or sections, of which each system has no scores."""
     several = len(wanted) > len({machine for machine, _ in wanted})
     found = {key: sections(own) for key, own in files.groupby(["system", "kind"])}
     missing = {}
-    for system, path in systems.items():
-        # A file with problems is in `problems` already, and not missing.
-        names = [parse_file_name(file.name) for file in path.iterdir()] if path.is_dir() else []
-        readable = found.get((system, SCORES), set())
-        present = readable | {
-            (it.machine, it.section) for it in names if it and it[0] == SCORES and it[3] == "test"
-        }
+    for system in problems:
+        present = found.get((system, SCORES), set())
         absent = sorted(wanted - present)
         missing[system] = [machine_title(key[0], key[1], not several) for key in absent]
         if absent and not partial:
             count = quantity(absent, "section" if several else "machine")
             listed = name_list(missing[system], 20)
-            problems[system].append(f"no score file for {count} of {len(wanted)}: {listed}.")
+            problems[system].append(f"no valid score file for {count} of {len(wanted)}: {listed}.")
         if alone := sorted(found.get((system, DECISIONS), set()) - present):
             titles = name_list(machine_title(*key) for key in alone)
             problems[system].append(f"decisions without scores for {titles}.")

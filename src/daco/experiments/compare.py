@@ -18,7 +18,6 @@ from daco.evaluation.intervals import too_few_machines
 from daco.evaluation.official import metrics_table, score_difference, score_estimate
 from daco.evaluation.system_scores import match_names
 from daco.experiments.result import StudyResult
-from daco.method.config import PAPER_CONFIG
 
 _COLUMNS = {
     "rules": ["run", "rule", "configuration", "eval_score", "eval_low", "eval_high", "n_machines"],
@@ -161,18 +160,10 @@ def _notes(runs: Mapping[str, StudyResult]) -> Iterator[str]:
             f"The runs have different grids ({sizes} configurations; {common} in common): each is "
             "compared on its own."
         )
-    rules = {name: run.run["settings"]["rule"] for name, run in runs.items()}
-    if len(set(rules.values())) > 1:
-        listed = ", ".join(f"{name} {rule}" for name, rule in rules.items())
-        yield f"The runs chose by different rules: {listed}."
     for name, run in runs.items():
         labelled = {each["set"] for each in run.run["machines"] if each["labelled"]}
         if "eval" not in labelled:
             yield f"{name} has no evaluation labels: its scores and correlations are empty."
-        if "dev" not in labelled:
-            yield f"{name} has no development labels: no rule could read them."
-        if PAPER_CONFIG not in grids[name]:
-            yield f"The grid of {name} does not have the fixed default, {PAPER_CONFIG}."
         machines = {each["machine"] for each in run.run["machines"] if each["set"] == "eval"}
         if "eval" in labelled and (caution := too_few_machines(len(machines))):
             yield f"{name}: {caution}"

@@ -18,9 +18,6 @@ from daco.method.config import (
 )
 from daco.method.external import Candidates, installed_scorer, is_detector, parse_pool
 
-GRID_NAMES = ("51", "45", "9")
-"""The paper's grids, and its nine configurations for choosing without labels."""
-
 
 def mixed_grid(
     grid: str | int | Path | Candidates, systems: Collection[str] = ()
@@ -68,16 +65,14 @@ def system_base(label: str, detectors: Collection[str] = ()) -> Base:
 def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
     """Read the configurations of a named grid, of a file or of names with commas between them.
 
-    Their order breaks ties.
-
-    A file has one configuration name per line; ``#`` starts a comment.
+    Their order breaks ties. A file has one name per line; ``#`` starts a comment.
 
     >>> len(read_grid("51")), read_grid("9")[1].name
     (51, 'conf-soft-m0-k1')
     """
     if str(name_or_path) == "9":
         return blind_pool()
-    if str(name_or_path) in GRID_NAMES:
+    if str(name_or_path) in ("51", "45"):
         return paper_grid(int(str(name_or_path)))
     path = Path(name_or_path)
     try:
@@ -90,25 +85,13 @@ def read_grid(name_or_path: str | Path) -> list[ScoreConfig]:
             if len(names) > 1:
                 raise
         raise DataError(
-            f"There is no grid {str(name_or_path)!r}. Give one of {', '.join(GRID_NAMES)}, names "
-            "of configurations joined by commas, or a file with one name per line."
+            f"There is no grid {str(name_or_path)!r}. Give one of 51, 45, 9, names of "
+            "configurations joined by commas, or a file with one name per line."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read as a list of configurations: {error}.") from None
-    lines: dict[ScoreConfig, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        name = line.partition("#")[0].strip()
-        if not name:
-            continue
-        try:
-            config = ScoreConfig.parse(name)
-        except ConfigError as error:
-            raise ConfigError(f"{path}, line {number}: {error}") from None
-        if config in lines:
-            raise ConfigError(
-                f"{path}, line {number}: {name!r} is already on line {lines[config]}. Remove one."
-            )
-        lines[config] = number
-    if not lines:
-        raise DataError(f"{path} names no configuration. Write one per line.")
-    return list(lines)
+    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+    try:
+        return parse_grid(filter(None, lines))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None

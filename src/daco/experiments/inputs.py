@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.data.clips import Clip
+from daco.data.dcase import require_normal_names
 from daco.data.dcase_truth import inject_truth
 from daco.data.table import EmbeddingTable, read_without_vectors
 from daco.errors import InputError
@@ -39,30 +40,22 @@ class VectorReader:
     table: EmbeddingTable
     readout: str | None
     rows: Sequence[Indices]
-    _loaded: range = field(default=range(0), init=False)
-    _starts: Indices = field(default_factory=lambda: np.zeros(1, np.intp), init=False)
-    _matrix: Float32s | None = field(default=None, init=False)
-
-    @property
-    def dim(self) -> int:
-        """Values of a vector."""
-        return self.table.layout(self.readout).dim
+    _loaded: dict[int, Float32s] = field(default_factory=dict, init=False)
 
     def vectors(self, machine: int) -> Float32s:
         """Vectors of one machine, in the order of its rows; read-only."""
         if not self.table.stored():
             return self.table.vectors(self.rows[machine], self.readout)
-        if machine not in self._loaded or self._matrix is None:
-            self._matrix = None  # frees the memory before the next read
-            sizes = np.cumsum([len(rows) for rows in self.rows[machine:]])
-            fitting = int(np.searchsorted(sizes * 4 * self.dim, BUDGET, side="right"))
-            self._loaded = range(machine, machine + max(1, fitting))
-            self._starts = np.concatenate([[0], sizes])
-            together = np.concatenate([self.rows[each] for each in self._loaded])
-            self._matrix = self.table.vectors(together, self.readout)
-            self._matrix.flags.writeable = False
-        at = machine - self._loaded.start
-        return self._matrix[self._starts[at] : self._starts[at + 1]]
+        if machine not in self._loaded:
+            self._loaded = {}  # frees the memory before the next read
+            ends = np.cumsum([len(rows) for rows in self.rows[machine:]])
+            n_values = BUDGET // 4 // self.table.layout(self.readout).dim
+            count = max(1, int(np.searchsorted(ends, n_values, side="right")))
+            together = np.concatenate(self.rows[machine : machine + count])
+            matrix = self.table.vectors(together, self.readout)
+            matrix.flags.writeable = False
+            self._loaded = dict(enumerate(np.split(matrix, ends[: count - 1]), machine))
+        return self._loaded[machine]
 
 
 @dataclass(frozen=True)
@@ -163,6 +156,22 @@ def name_domains(tables: Iterable[EmbeddingTable]) -> DomainNames:
         )
     target, source = sorted(named, key=lambda name: (named[name], name))
     return DomainNames(source, target)
+
+
+def require_normals(table: EmbeddingTable, train: Indices) -> None:
+    """Raise an `InputError` where training clips are anomalies."""
+    refuse_clips(table, train, "label", 1, "labelled as anomaly")
+    require_normal_names(table.columns["path"][train].tolist())
+
+
+def refuse_clips(table: EmbeddingTable, train: Indices, column: str, value: Any, what: str) -> None:
+    """Raise an `InputError` where training clips have a value in a column; `what` describes it."""
+    found = table.columns["machine"][train][table.columns[column][train] == value].tolist()
+    if found:
+        raise InputError(
+            f"{quantity(found, 'training clip')} {what} (machines: "
+            f"{name_list(dict.fromkeys(found))}). Remove or correct them."
+        )
 
 
 def year_of(table: EmbeddingTable, title: str = "") -> int | None:

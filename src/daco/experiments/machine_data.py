@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from daco.data.dcase import require_normal_names
 from daco.data.table import EmbeddingTable
 from daco.data.views import Views
 from daco.errors import DataError, InputError
-from daco.experiments.inputs import SOURCE, TARGET, DomainNames, VectorReader, rows_by
+from daco.experiments.inputs import (
+    SOURCE,
+    TARGET,
+    DomainNames,
+    VectorReader,
+    require_normals,
+    rows_by,
+)
 from daco.method.viability import PseudoAnomalies
 from daco.text import name_list, quantity
 from daco.validation import Float32s, Float64s, Indices
@@ -153,6 +159,7 @@ def machines_of(
     rows = rows_by(table, "machine", "section")
     if not rows:
         raise InputError(f"The {which} table holds no clips.")
+    require_normals(table, np.flatnonzero(table.columns["split"] == "train"))
     sections = Counter(machine for machine, _ in rows)
     rows_read: list[Indices] = []
     reader = VectorReader(table, readout, rows_read)
@@ -162,7 +169,6 @@ def machines_of(
         where = f"{which} machine {title}"
         train, test = (at[table.columns["split"][at] == part] for part in ("train", "test"))
         domains = names.rename(table.columns["domain"][train])
-        _require_normals(where, table, train)
         if reason := _lacking_normals(domains, names):
             if lacking is not None:
                 lacking[where] = reason
@@ -198,15 +204,6 @@ def require_some(machines: Sequence[Any] | Mapping[Any, Any], notes: Sequence[st
     """An error with the `notes` where no machine is left."""
     if not machines:
         raise DataError("\n".join(["No machine is left to work on.", *notes]))
-
-
-def _require_normals(where: str, table: EmbeddingTable, train: Indices) -> None:
-    if anomalies := int((table.columns["label"][train] == 1).sum()):
-        raise InputError(
-            f"{where}: {quantity(anomalies, 'training clip')} labelled as anomaly. Training clips "
-            "are normal: remove them or correct the label."
-        )
-    require_normal_names(table.columns["path"][train].tolist())
 
 
 def _lacking_normals(domains: NDArray[np.str_], names: DomainNames) -> str:

@@ -34,6 +34,7 @@ def input_facts(
     sources: Mapping[str, Source | None],
     faults: Sequence[Source],
     truth: Path | str | None,
+    systems: Mapping[str, Path | str],
 ) -> list[dict[str, Any]]:
     """Tables by role, with hashes of their files."""
     rows = []
@@ -46,29 +47,22 @@ def input_facts(
     rows += [_file("faults", f"faults {at}", each) for at, each in enumerate(faults, 1)]
     if truth is not None:
         rows.append({"role": "truth", "name": "truth", "path": Path(truth).name, "sha256": None})
+    rows += [_file("system", name, Path(path).expanduser()) for name, path in systems.items()]
     return rows
 
 
 def _file(role: str, name: str, source: Source | None) -> dict[str, Any]:
+    """Name and hash of a table's file; that of a folder is of its files' hashes."""
     facts: dict[str, Any] = {"role": role, "name": name, "path": None, "sha256": None}
-    if source is not None and not isinstance(source, EmbeddingTable):
-        path = parse_location(source)
-        facts |= {"path": path.name, "sha256": sha256_of_file(path)}
-    return facts
-
-
-def system_inputs(systems: Mapping[str, Path | str]) -> list[dict[str, Any]]:
-    """Tables of other systems with their hashes; that of a folder is of its files' hashes."""
-    rows = []
-    for name, path in systems.items():
-        file = Path(path).expanduser()
-        if file.is_dir():
-            files = sorted(each for each in file.iterdir() if each.suffix in (".csv", ".parquet"))
-            digest = sha256_of_bytes("".join(map(sha256_of_file, files)).encode())
-        else:
-            digest = sha256_of_file(file)
-        rows.append({"role": "system", "name": name, "path": file.name, "sha256": digest})
-    return rows
+    if source is None or isinstance(source, EmbeddingTable):
+        return facts
+    path = parse_location(source)
+    if isinstance(path, Path) and path.is_dir():
+        files = sorted(each for each in path.iterdir() if each.suffix in (".csv", ".parquet"))
+        digest = sha256_of_bytes("".join(map(sha256_of_file, files)).encode())
+    else:
+        digest = sha256_of_file(path)
+    return facts | {"path": path.name, "sha256": digest}
 
 
 def leaked_clips(data: MachineData) -> list[str]:

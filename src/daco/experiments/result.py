@@ -137,18 +137,19 @@ class StudyResult:
 
     def metrics(self, configs: Sequence[str] | None = None) -> pd.DataFrame:
         """Return the official metrics in percent, one row per machine, section, configuration."""
-        if configs is None:
-            return self._metrics
-        return self._metrics_of(configs, self.sets)
+        table = self._metrics
+        return table if configs is None else table[table["configuration"].isin(configs)]
 
     @cached_property
     def _metrics(self) -> pd.DataFrame:
-        return self._metrics_of([*self.candidates, *self.compared], self.sets)
-
-    def _metrics_of(self, configs: Sequence[str], sets: Sequence[str]) -> pd.DataFrame:
-        clips, years = self.test_clips, self.years
-        parts = [metrics_table(clips[clips["set"] == each], configs, years[each]) for each in sets]
-        return pd.concat(parts, ignore_index=True)
+        clips, configs = self.test_clips, [*self.candidates, *self.compared]
+        return pd.concat(
+            [
+                metrics_table(clips[clips["set"] == which], configs, year)
+                for which, year in self.years.items()
+            ],
+            ignore_index=True,
+        )
 
     @cached_property
     def _veto(self) -> tuple[Viability | None, str]:
@@ -184,8 +185,8 @@ class StudyResult:
             ``dev`` takes the largest dev score.
         """
         metrics = None
-        if parse_rule(rule) in choice.READS_DEV and "dev" in self.sets:
-            metrics = self._metrics_of(self.candidates, ["dev"])
+        if parse_rule(rule) in choice.READS_DEV:
+            metrics = self._metrics[self._metrics["set"] == "dev"]
         veto, note = self._veto
         grid = choice.grid_of(self.candidates, metrics, self.criteria, self.years, veto)
         return choice.explained(choice.pick(grid, rule, self._resampled), grid, veto, note)

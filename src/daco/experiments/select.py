@@ -16,32 +16,30 @@ from typing import Any
 import numpy as np
 
 from daco.compute import jobs_for, run
-from daco.data.dcase import require_normal_names
 from daco.data.table import EmbeddingTable
 from daco.data.views import Views
 from daco.errors import DacoError, InputError
 from daco.experiments.analysis import criterion_floor
-from daco.experiments.inputs import VectorReader, rows_by
+from daco.experiments.inputs import VectorReader, refuse_clips, require_normals, rows_by
 from daco.experiments.machine_data import left_out, require_some
 from daco.method.bank import NormalBank
-from daco.method.config import PAPER_CONFIG, ScoreConfig, blind_pool, parse_grid
+from daco.method.config import ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.engine import refuse_oracle
-from daco.method.selection import Choice, Rule, choose, choose_config, config_names
+from daco.method.selection import Choice, choose_config, config_names
 from daco.method.viability import viability_veto
-from daco.text import name_list, quantity
 from daco.validation import Indices
 
 
 @dataclass(frozen=True)
 class MachineChoice:
-    """The choice for one machine, or for all of them together.
+    """The choice for one machine.
 
     Attributes
     ----------
     machine : str
     domains : {str: int}
-        Number of training clips in each domain; of all machines, their number.
+        Number of training clips in each domain.
     choice : Choice
     floor : float or None
         The criterion if the domains did not differ.
@@ -59,13 +57,11 @@ class MachineChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice for each machine, and one for all of them.
+    """A choice for each machine.
 
     Attributes
     ----------
     machines : tuple of MachineChoice
-    common : MachineChoice or None
-        The choice for all machines; None if no machine has a criterion.
     candidates : tuple of str
     seed, n_splits : int
         Seed and number of the splits of the criterion.
@@ -74,7 +70,6 @@ class Selection:
     """
 
     machines: tuple[MachineChoice, ...]
-    common: MachineChoice | None
     candidates: tuple[str, ...]
     seed: int
     n_splits: int
@@ -82,10 +77,7 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        common = None if self.common is None else self.common.to_dict()
-        machines = [each.to_dict() for each in self.machines]
-        document = {"schema": 1, "default": PAPER_CONFIG, **vars(self)}
-        return document | {"machines": machines, "common": common}
+        return {**vars(self), "machines": [each.to_dict() for each in self.machines]}
 
 
 def select_label_free(
@@ -99,7 +91,7 @@ def select_label_free(
     engine: str = "local",
     progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
-    """Choose a configuration for each machine, and one for all of them, without labels.
+    """Choose a configuration for each machine without labels.
 
     Parameters
     ----------
@@ -137,7 +129,10 @@ def select_label_free(
     refuse_oracle(grid)
     names, notes = config_names(grid), list[str]()
     train = np.flatnonzero(table.columns["split"] == "train")
-    _require_normals(table, train)
+    if not len(train):
+        raise InputError("The table has no clip of split 'train': embed normal recordings.")
+    refuse_clips(table, train, "domain", None, "without a domain")
+    require_normals(table, train)
     rows = rows_by(table, "year", "machine", "section", rows=train)
     titles = _titles(list(rows))
     domains = [table.columns["domain"][mine].tolist() for mine in rows.values()]
@@ -157,15 +152,13 @@ def select_label_free(
     for at, choice in sorted(results.items()):
         if isinstance(choice, Choice):
             sizes = dict(sorted(Counter(domains[at]).items()))
-            floor = _mean(criterion_floor(*pair) for pair in combinations(sizes.values(), 2))
-            machines.append(MachineChoice(titles[at], sizes, choice, floor))
+            machines.append(MachineChoice(titles[at], sizes, choice, _floor(sizes.values())))
         else:
             failures[titles[at]] = choice
     notes += left_out(dict(sorted(failures.items())))
     require_some(machines, notes)
-    common, remarks = _common(machines, names)
-    notes += remarks
-    return Selection(tuple(machines), common, tuple(names), seed, n_splits, tuple(notes))
+    notes += _veto_notes(machines)
+    return Selection(tuple(machines), tuple(names), seed, n_splits, tuple(notes))
 
 
 def _choose(
@@ -176,32 +169,20 @@ def _choose(
     return choose_config(bank, sessions=sessions, **options)
 
 
-def _common(
-    machines: Sequence[MachineChoice], names: list[str]
-) -> tuple[MachineChoice | None, Sequence[str]]:
-    """One configuration for all machines by the mean criterion, and notes about the veto."""
-    known = [each for each in machines if each.choice.balance is not None]
-    balances = [each.choice.balance for each in known if each.choice.balance is not None]
-    if not balances:
-        return None, ()
-    table: dict[str, Any] = {
-        "config": names,
-        "criterion": np.mean([balance.values for balance in balances], axis=0),
-    }
-    notes: Sequence[str] = ("No machine has enough normals for the label-free veto.",)
-    if pseudo := [each.choice.pseudo for each in known if each.choice.pseudo is not None]:
-        veto = viability_veto(pseudo)
-        table["viable"] = [name not in veto.reasons for name in names]
-        notes = veto.warnings
-    resampled = np.mean([balance.resampled for balance in balances], axis=0)
-    choice = choose(table, Rule.GUARDED, resampled=resampled)
-    floor = _mean(each.floor for each in known)
-    return MachineChoice("all machines", {"machines": len(known)}, choice, floor), notes
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
+def _floor(sizes: Iterable[int]) -> float | None:
+    """The mean floor of all pairs of domains of these sizes; None where no pair has one."""
+    floors = [criterion_floor(*pair) for pair in combinations(sizes, 2)]
+    known = [floor for floor in floors if floor is not None]
     return float(np.mean(known)) if known else None
+
+
+def _veto_notes(machines: Sequence[MachineChoice]) -> Sequence[str]:
+    """What the label-free veto lacked, over all machines that have a criterion."""
+    choices = [each.choice for each in machines if each.choice.balance is not None]
+    judged = [choice.pseudo for choice in choices if choice.pseudo is not None]
+    if judged:
+        return viability_veto(judged).warnings
+    return ["No machine has enough normals for the label-free veto."] if choices else []
 
 
 def _sessions(table: EmbeddingTable, machines: Iterable[Indices]) -> list[list[str]]:
@@ -210,21 +191,6 @@ def _sessions(table: EmbeddingTable, machines: Iterable[Indices]) -> list[list[s
     if known is None or not any(known):
         return [[] for _ in machines]
     return [[session or "" for session in known[rows].tolist()] for rows in machines]
-
-
-def _require_normals(table: EmbeddingTable, train: Indices) -> None:
-    """An error where there are no normals, or where one has no domain or is an anomaly."""
-    if not len(train):
-        raise InputError("The table has no clip of split 'train': embed normal recordings.")
-    wrong = (("domain", None, "without a domain"), ("label", 1, "labelled as anomaly"))
-    for name, value, what in wrong:
-        found = table.columns["machine"][train][table.columns[name][train] == value].tolist()
-        if found:
-            raise InputError(
-                f"{quantity(found, 'training clip')} {what} (machines: "
-                f"{name_list(dict.fromkeys(found))}). A choice needs normals with their domains."
-            )
-    require_normal_names(table.columns["path"][train].tolist())
 
 
 def _titles(keys: Sequence[tuple[Any, str, str]]) -> list[str]:

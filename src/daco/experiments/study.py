@@ -31,13 +31,7 @@ from daco.experiments.inputs import (
 )
 from daco.experiments.machine import MachineRows, Settings, study_machine
 from daco.experiments.machine_data import MachineData, all_machines, left_out, require_some
-from daco.experiments.provenance import (
-    input_facts,
-    leaked_clips,
-    missing_parts,
-    platform_facts,
-    system_inputs,
-)
+from daco.experiments.provenance import input_facts, leaked_clips, missing_parts, platform_facts
 from daco.experiments.result import StudyResult
 from daco.experiments.run_folder import RunFolder
 from daco.experiments.systems import Systems, has_normals, read_systems, with_systems
@@ -177,8 +171,7 @@ def study(
         "daco": __version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "platform": platform_facts(),
-        "inputs": input_facts(tables, {"dev": dev, "eval": eval}, fault_tables, truth)
-        + system_inputs(systems),
+        "inputs": input_facts(tables, {"dev": dev, "eval": eval}, fault_tables, truth, systems),
         "settings": _settings_facts(settings, grid, rule, false_alarm_rate, readout),
         "years": {"dev": years["dev"], "eval": years.get("eval")},
         "domains": {"source": names.source, "target": names.target},

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daco.data.dcase import MACHINES, machine_sections
-from daco.detector.decision import is_anomalous, require_rate
+from daco.detector.decision import is_anomalous
 from daco.errors import DataError, InputError
 from daco.evaluation.scorefiles import machine_title, write_decisions, write_scores
 from daco.experiments.machine import P_VALUE
@@ -51,7 +51,6 @@ def write_submission(
     out: Path | str,
     *,
     config: str | None = None,
-    false_alarm_rate: float | None = None,
 ) -> Submission:
     """Write scores, decisions and the meta file of the evaluation machines of a run.
 
@@ -64,8 +63,6 @@ def write_submission(
         The folder that receives ``task2/<label>/``. Up to four systems of a team share it.
     config : str, optional
         A configuration with p-values; by default the one that the run chose.
-    false_alarm_rate : float, optional
-        A clip is anomalous if its p-value is at most this rate; by default that of the run.
 
     Returns
     -------
@@ -77,10 +74,7 @@ def write_submission(
             "<1-4>, such as Kato_Hitachi_task2_1. Names are of letters, digits and hyphens."
         )
     config = config or str(result.run["choice"]["config"])
-    rate = false_alarm_rate
-    if rate is None:
-        rate = float(result.run["settings"]["false_alarm_rate"])
-    require_rate(rate)
+    rate = float(result.run["settings"]["false_alarm_rate"])
     clips = _evaluation_clips(result, config)
     clips = clips.assign(score=clips[config], decision=is_anomalous(clips[P_VALUE + config], rate))
     folder = Path(out) / "task2" / label

@@ -17,7 +17,7 @@ from daco.errors import DataError
 from daco.evaluation.system_scores import match_names, read_system
 from daco.experiments.grids import system_base
 from daco.experiments.machine_data import MachineData
-from daco.text import name_list, quantity
+from daco.text import name_list
 from daco.validation import Float64s
 
 if TYPE_CHECKING:
@@ -57,7 +57,14 @@ def with_systems(
         groups = dict(list(table.groupby(["machine", "section", "split"])))
         absent = [each for each in machines if (each.machine, each.section, "test") not in groups]
         absent = [each for each in absent if len(each.clips)]
-        _require_sets(name, machines, absent, can_miss=not has_normals(table), notes=notes)
+        sets = {each.set for each in absent}
+        in_part = any(each.set in sets and each not in absent for each in machines)
+        if absent and (in_part or has_normals(table) or len(absent) == len(machines)):
+            raise DataError(
+                f"System {name!r} has no scores of {name_list(each.where for each in absent)}. "
+                "Machines are matched by name and section."
+            )
+        notes += [f"System {name!r} has no scores of the {each} machines." for each in sets]
         for data, systems in zip(machines, found, strict=True):
             where = f"System {name!r}, {data.where}: the table"
             if data in absent:
@@ -66,25 +73,6 @@ def with_systems(
             normals = _scores(groups, data, "train", where) if has_normals(table) else None
             systems[name] = normals, _scores(groups, data, "test", where)
     return [replace(each, systems=own) for each, own in zip(machines, found, strict=True)]
-
-
-def _require_sets(
-    name: str,
-    machines: Sequence[MachineData],
-    absent: Sequence[MachineData],
-    *,
-    can_miss: bool,
-    notes: list[str],
-) -> None:
-    for which in dict.fromkeys(each.set for each in absent):
-        lost = [each.title for each in absent if each.set == which]
-        count = sum(each.set == which for each in machines)
-        if not can_miss or len(lost) < count or len(absent) == len(machines):
-            raise DataError(
-                f"System {name!r} has no scores of {quantity(lost, f'{which} machine')} out of "
-                f"{count} ({name_list(lost)}). Machines are matched by name and section."
-            )
-        notes.append(f"System {name!r} has no scores of the {which} machines.")
 
 
 def _scores(groups: Mapping[Any, Any], data: MachineData, split: str, where: str) -> Float64s:

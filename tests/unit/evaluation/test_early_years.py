@@ -111,7 +111,7 @@ def test_the_nearest_folder_with_a_year_says_it(tmp_path):
 def test_a_missing_section_and_a_missing_domain_are_named(tmp_path):
     write_system(tmp_path / "a", 2020, "dev")
     (tmp_path / "a/anomaly_score_ToyCar_id_04.csv").unlink()
-    assert "no score file for 1 section of 23: ToyCar 04" in report_of(tmp_path / "a")
+    assert "no valid score file for 1 section of 23: ToyCar 04" in report_of(tmp_path / "a")
     write_system(tmp_path / "b", 2021, "eval")
     (tmp_path / "b/anomaly_score_fan_section_04_target_test.csv").unlink()
     text = report_of(tmp_path / "b", TRUTHS[2021](tmp_path))

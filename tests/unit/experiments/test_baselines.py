@@ -77,7 +77,7 @@ def test_a_system_may_lack_a_whole_set_but_nothing_less(tables, tmp_path):
     with pytest.raises(InputError, match="dev machine fan: the table has no row or several for 1"):
         study(*tables, systems={"ae": dev_alone})
     file.unlink()
-    with pytest.raises(DataError, match=r"no scores of 1 dev machine out of 2 \(fan\)"):
+    with pytest.raises(DataError, match="no scores of dev machine fan"):
         study(*tables, systems={"ae": dev_alone})
-    with pytest.raises(DataError, match="no scores of 1 dev machine out of 1"):
+    with pytest.raises(DataError, match="no scores of dev machine saw"):
         study(small_table("saw"), systems={"ae": write_system(tmp_path / "other", tables[1])})

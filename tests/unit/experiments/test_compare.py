@@ -75,5 +75,5 @@ def test_notes_say_what_the_runs_do_not_share():
     notes = compare_runs(
         {"few": small, "open": replace(other, run=other.run | {"settings": settings})}
     ).notes
-    tokens = ("few 5, open 4", "few paper, open guarded", "few: 2 machines", "open", "conf-soft")
+    tokens = ("few 5, open 4", "few: 2 machines", "open")
     assert all(token in note for token, note in zip(tokens, notes, strict=True))

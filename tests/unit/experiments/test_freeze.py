@@ -214,7 +214,7 @@ def test_what_does_not_change_the_choice_is_only_noted(prereg, later, monkeypatc
     notes = details(result, "note")
     assert notes["settings"] == "other seed, false_alarm_rate"
     assert notes["daco"].startswith("98.0, 99.0, frozen with")
-    assert "same clips and vectors" in notes["eval input"]
+    assert "same clips and vectors" in details(result, "ok")["eval input"]
 
 
 @pytest.mark.parametrize(("shift", "same"), [(5e-5, True), (5e-4, False)])
@@ -228,16 +228,12 @@ def test_numbers_agree_within_the_printed_digits(prereg, later, shift, same):
 
 
 def test_other_inputs_and_another_grid_are_named(prereg, later, tmp_path):
-    def swap(document):
-        document["inputs"][0]["sha256"] = "f" * 64
-        document["machines"][0]["vectors"] = "others"
-        document["inputs"][1]["role"] = "faults"
-
-    edit(later.folder / "run.json", swap)
-    found = details(verify(prereg, run=later.folder), "changed")
-    assert found == {
-        "dev input": "ffffffffffff..., frozen: 0123abcd0123...",
-        "eval input": "the run does not have it",
+    edit(later.folder / "run.json", lambda d: d["machines"][0].update(vectors="others"))
+    system = {"role": "system", "name": "mine", "sha256": "f" * 64}
+    edit(prereg, lambda d: d["inputs"].append(system), rehash=True)
+    assert details(verify(prereg, run=later.folder), "changed") == {
+        "dev input": "the run has other clips and vectors",
+        "mine": "the run has another file, or none",
     }
     grid = dict.fromkeys(("raw-k1", CHOSEN, "raw-k2"), (0.5, 1.0, None))
     other = random_run(tmp_path / "other", grid=grid)

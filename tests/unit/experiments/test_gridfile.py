@@ -43,10 +43,9 @@ def test_names_in_a_file(tmp_path, text, found):
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        ("raw-k1\n\nconf-sof-m0-k1\n", ConfigError, r"line 3: .*Did you mean 'conf-soft-m0-k1'"),
-        ("raw-k1\nraw-k2\nraw-k1\n", ConfigError, "line 3: 'raw-k1' is already on line 1"),
-        ("", DataError, "names no configuration"),
-        ("# nothing\n", DataError, "names no configuration"),
+        ("raw-k1\n\nconf-sof-m0-k1\n", ConfigError, r"grid.txt: .*Did you mean 'conf-soft-m0-k1'"),
+        ("raw-k1\nraw-k2\nraw-k1\n", ConfigError, "grid.txt: The grid names 'raw-k1' twice"),
+        ("# nothing\n", ConfigError, "grid is empty"),
         (b"\xff\xfe\x00PAR1", DataError, "cannot be read"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -10,7 +11,6 @@ from matplotlib.figure import Figure
 
 from daco.detector.displays import ScoreDisplay
 from daco.experiments.figures.style import (
-    DOMAINS,
     MUTED,
     PALETTE,
     Look,
@@ -46,13 +46,11 @@ def plot_scores(model: MachineModel) -> Figure:
 
 def _looks(domains: Sequence[str]) -> dict[str, Look]:
     """Colour, marker and line of each domain; no two differ in colour alone."""
-    usual = set(domains) <= set(DOMAINS)
-    looks = {}
-    for at, name in enumerate(domains):
-        colour = DOMAINS[name].colour if usual else PALETTE[_COLOURS[at % len(_COLOURS)]]
-        marker, line = _MARKERS[at % len(_MARKERS)], _LINES[at % len(_LINES)]
-        looks[name] = Look(shorten(name), colour, marker, line)
-    return looks
+    styles = zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_LINES))
+    return {
+        name: Look(shorten(name), PALETTE[colour], marker, line)
+        for name, (colour, marker, line) in zip(domains, styles, strict=False)
+    }
 
 
 @with_style

@@ -97,19 +97,18 @@ def plot_coverage(coverage: pd.DataFrame, level: float) -> Figure:
 
     Small marks are machines, large ones their mean.
     """
-    rows = coverage[np.isclose(coverage["level"], level)]
-    kinds = rows[["configuration", "decision"]].drop_duplicates().apply(tuple, axis=1).tolist()
+    rows = coverage[np.isclose(coverage["level"], level)].set_index(["configuration", "decision"])
+    kinds = rows.index.drop_duplicates().tolist()
     figure, ax = new_figure(0.9 + 0.42 * len(kinds))
     ax.axvline(100 * level, color=INK, linewidth=1, linestyle=_DOTTED, zorder=1)
     domains = sorted(rows["domain"].unique())
     for domain, shift in zip(domains, (-0.15, 0.15) if len(domains) > 1 else (0.0,), strict=False):
         look = DOMAINS.get(domain, Look(domain, INK))
         part = rows[rows["domain"] == domain]
-        keys = part[["configuration", "decision"]].apply(tuple, axis=1).tolist()
-        y = np.array([kinds.index(key) for key in keys]) + shift
+        y = np.array([kinds.index(key) for key in part.index]) + shift
         small = look.style(2.6, linestyle="", alpha=0.4, markeredgewidth=0)
         ax.plot(100 * part["rate"], y, **small)
-        means = part.groupby(["configuration", "decision"])["rate"].mean()
+        means = part["rate"].groupby(level=[0, 1]).mean()
         y = np.array([kinds.index(key) for key in means.index]) + shift
         ax.plot(100 * means, y, label=f"{look.title} domain", **look.style(6, linestyle=""))
     ax.set_yticks(range(len(kinds)), [f"{shorten(name)}\n{how}" for name, how in kinds])

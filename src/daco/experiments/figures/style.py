@@ -38,7 +38,7 @@ PALETTE = {
 }
 """Every colour of the pictures by name."""
 
-INK, MUTED, PAPER = PALETTE["ink"], PALETTE["muted"], PALETTE["paper"]
+INK, MUTED = PALETTE["ink"], PALETTE["muted"]
 
 WIDTH = 3.4
 """Inches: one column of a two-column paper, and one panel of the report."""
@@ -119,15 +119,12 @@ def shorten(name: str, length: int = 24) -> str:
     return name if len(name) <= length else name[: length - 1].rstrip() + "…"
 
 
-def svg_bytes(
-    figure: Figure, salt: str, *, text_as_paths: bool = True, transparent: bool = False
-) -> bytes:
+def svg_bytes(figure: Figure, salt: str, *, transparent: bool = False) -> bytes:
     """The picture as SVG, the same bytes every time; `salt` keeps the ids of two pictures apart.
 
-    Text as paths looks the same in every program; as text it takes the fonts of the page.
+    Text is drawn as paths, which look the same in every program.
     """
-    settings: Any = {"svg.hashsalt": salt, "svg.fonttype": "path" if text_as_paths else "none"}
-    with mpl.rc_context(settings):
+    with mpl.rc_context({"svg.hashsalt": salt, "svg.fonttype": "path"}):
         metadata = {"Date": None, "Creator": None}
         return _saved(figure, "svg", metadata=metadata, transparent=transparent)
 
