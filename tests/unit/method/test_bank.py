@@ -69,20 +69,6 @@ def test_the_nearest_normal_is_found_in_the_order_of_the_clips(rng):
     assert_array_equal(grouped.balance(GRID, 3), bank.balance(GRID, 3))  # of the same halves
 
 
-def test_weights_of_the_decision_tell_domains_apart(rng):
-    """Also those of a wide domain of few clips, which are near to the many of a dense one."""
-    dense, wide = rng.normal(size=(300, 8)) * 0.1, rng.normal(size=(30, 8)) * 0.4
-    wide[:, 0] += 1
-    X = np.vstack([dense, wide]) + 2
-    clips = np.vstack([rng.normal(size=(50, 8)) * 0.1, rng.normal(size=(50, 8)) * 0.4])
-    clips[50:, 0] += 1
-    bank = daco.NormalBank(X, ["dense"] * 300 + ["wide"] * 30)
-    weights = bank.examine(clips + 2, "raw-k1").weights
-    assert_allclose(weights.sum(axis=1), 1)
-    assert weights[:50, 0].mean() > 0.9
-    assert weights[50:, 1].mean() > 0.9
-
-
 def test_normals_are_scored_as_if_new_by_many_configurations_at_once(rng):
     bank, grid = make_bank(rng, 30, 10), ["raw-k2", "conf-soft-m0-k1", "blend"]
     for given in ({}, {"siblings": 2}, {"sessions": [f"{row // 4}" for row in range(40)]}):
