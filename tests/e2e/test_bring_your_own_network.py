@@ -146,15 +146,3 @@ def test_a_model_reloads_its_network_wherever_it_is_used(recordings, plugin):
     needed = "The model needs 'level' of the package some-plugin 1.0."
     for command in (("score", model, new), ("watch", model, new, "--once")):
         assert needed in str(refused(*command))
-
-
-def test_a_broken_package_disturbs_nobody_else(recordings, monkeypatch):
-    points = ("daco.backbones:bad = broken:Net", "daco.scorers:bad = broken:Net")
-    site = write_package(recordings / "site", "import no_such_module", *points, module="broken")
-    monkeypatch.syspath_prepend(site)
-    embed = ("embed", recordings / "normal", "--out", recordings / "e.parquet")
-    run("--help")
-    run(*embed)
-    assert "'bad' of some-plugin 1.0 failed (ModuleNotFound" in str(
-        refused(*embed, "--backbone", "bad")
-    )

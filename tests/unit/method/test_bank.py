@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -149,29 +150,14 @@ def test_banks_that_are_too_small_are_named(rng):
         assert np.isfinite(make_bank(rng, size).examine_normals(config).scores).all()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda X: np.where(np.arange(20)[:, None] == 7, np.nan, X), "first is row 7"),
-        (lambda X: X[None], "2-D"),
-        (lambda X: X[:0], "0 sample"),
-        (lambda X: [["a", "b"]] * 20, "numeric"),
-        (lambda X: [[1.0, 2.0], [1.0]], "lengths"),
-        (lambda X: X + 1j, "Complex"),
-    ],
-)
-def test_bad_embeddings_are_named(rng, spoil, message):
-    X = rng.normal(size=(20, 4))
-    with pytest.raises(InputError, match=message):
-        daco.NormalBank(spoil(X))
-    with pytest.raises(InputError, match=message):
-        daco.NormalBank(X).score(spoil(X), "raw-k1")
-
-
 def test_what_does_not_belong_to_the_bank_is_named(rng):
     bank, X = make_bank(rng, 20, 10), rng.normal(size=(3, 6))
     two = daco.NormalBank({"mod": X, "cep": X})
+    bad = {"row 1": X * [[1], [np.nan], [1]], "2-D": X[None], "0 sample": X[:0]}
+    bad |= {"numeric": [["a"] * 6] * 3, "lengths": [[1.0, 2.0], [1.0]], "Complex": X + 1j}
     cases = [
+        *((partial(daco.NormalBank, rows), message) for message, rows in bad.items()),
+        *((partial(bank.score, rows, "raw-k1"), message) for message, rows in bad.items()),
         (lambda: bank.score(X[:, :5], "raw-k1"), "5 features"),
         (lambda: bank.score(X, "conf-oracle-m0-k1"), "domains="),
         (lambda: bank.score(X, "conf-oracle-m0-k1", domains=["d0", "mars", "d1"]), "'mars'"),
