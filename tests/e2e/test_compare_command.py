@@ -22,10 +22,6 @@ def folders(tmp_path_factory):
     return {name: write_run(study, root / name) for name, study in studies.items()}
 
 
-def document_of(*arguments):
-    return json.loads(run("compare", *arguments, "--json").stdout)
-
-
 def test_runs_are_shown_in_blocks_that_fit_a_terminal(folders):
     text = said("compare", *folders.values())
     assert "95 % over machines beats eat open ─" in text
@@ -35,17 +31,10 @@ def test_runs_are_shown_in_blocks_that_fit_a_terminal(folders):
     assert "few: 2 machines are too few to tell a difference from chance." in text
 
 
-def test_json_has_the_numbers(folders):
-    document = document_of(folders["beats"], folders["eat"])
-    assert document["runs"] == ["beats", "eat"]
-    (between,) = [row for row in document["differences"] if row["against"] == "eat"]
-    assert between["low"] < between["value"] < between["high"]
-    assert (between["n"], between["over"]) == (5, "machines")
-
-
 def test_runs_in_folders_of_one_name_are_told_apart_by_their_paths(folders, tmp_path):
     again = shutil.copytree(folders["eat"], tmp_path / "eat")
-    assert document_of(folders["eat"], again)["runs"] == [str(folders["eat"]), str(again)]
+    document = json.loads(run("compare", folders["eat"], again, "--json").stdout)
+    assert document["runs"] == [str(folders["eat"]), str(again)]
 
 
 @pytest.mark.parametrize(

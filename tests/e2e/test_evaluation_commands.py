@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from command_line import refused, run, said
+from command_line import run, said
 from dcase_trees import anonymous, make_truth
 from shared_data import shared
 
@@ -87,13 +87,3 @@ def test_a_broken_system_is_named_and_the_others_are_ranked(teams, capfd):
     printed, errors = capfd.readouterr()
     assert "2  beta" in printed
     assert f"{broken.name}: 16 rows with an unknown name" in errors
-
-
-def test_missing_machines_are_an_error_and_with_partial_a_label(teams):
-    (teams / "beta/anomaly_score_Scanner_section_00_test.csv").unlink()
-    error = refused("evaluate", teams / "beta", *TRUTH)
-    assert "no valid score file for 1 machine of 2: Scanner." in str(error)
-    text = said("evaluate", teams / "beta", *TRUTH, "--partial")
-    assert "Partial score of 1 machine, NOT COMPARABLE: " in text
-    assert "Official score" not in text
-    assert "- beta (partial) " in said("evaluate", teams, *TRUTH, "--partial")

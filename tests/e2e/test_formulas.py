@@ -10,18 +10,15 @@ import pandas as pd
 import pytest
 from pages import DOCS
 from scipy.stats import t
-from shared_data import ROOT
 
 import daco
 from daco.detector.decision import ReferenceScores
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.evaluation.official import score_difference, score_estimate
 from daco.method import paper
-from daco.method.config import ASSIGNMENTS, CALIBRATIONS, SCORERS
 from daco.monitoring.alarms import AlarmRule
 
 _MARKED = re.compile(r"^% formula: (\S+)\n```python\n(.*?)^```$", re.M | re.S)
-_QUOTED = re.compile(r"^```\{literalinclude\} (\S+)\n:pyobject: (\S+)$", re.M)
 _CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 """Quantities of order 1 in float64: a few roundings of 1e-16."""
 
@@ -46,22 +43,6 @@ def run_concepts() -> dict[str, Any]:
     for code in CONCEPTS.values():
         exec(code, names)
     return names
-
-
-def test_the_concepts_quote_every_stage_of_the_paper():
-    quoted = {name for file, name in _QUOTED.findall(page_text("concepts.md")) if "paper" in file}
-    assert quoted >= {"base_scores", "domain_weights", "calibrated_scores", "criterion", "blend"}
-
-
-@pytest.mark.parametrize("page", ["concepts.md", "reference/api/method.md"])
-def test_quoted_code_exists(page):
-    for file, name in _QUOTED.findall(page_text(page)):
-        path = ((DOCS / page).parent / file).resolve()
-        assert path.is_relative_to(ROOT / "src")
-        *owner, function = name.split(".")
-        text = path.read_text(encoding="utf-8")
-        assert all(f"class {each}" in text for each in owner)
-        assert f"def {function}(" in text
 
 
 def check_p_value(found: Any) -> None:
@@ -183,29 +164,3 @@ def test_the_formulas_of_the_metrics_are_what_the_library_computes(seed):
     known = score_difference(first, second)
     assert known.high - known.value == pytest.approx(se * reach)
     assert page["official"]([0.0, 1.0]) == pytest.approx(harmonic_mean([0.0, 1.0]), rel=0.02)
-
-
-# --------------------------------------------------------------------------------- configurations
-
-_ROW = re.compile(r"^\| `([^`]+)` \|", re.M)
-
-
-def first_column(section: str) -> list[str]:
-    """Names in the tables of a section of the page on configurations."""
-    page = page_text("reference/configurations.md")
-    return _ROW.findall(page.split(f"\n## {section}\n")[1].split("\n## ")[0])
-
-
-def test_every_base_score_and_calibration_is_described():
-    described = {
-        re.sub(r"-[kK]\{[kK]\}|[-+]<label>", "", name) for name in first_column("Base scores")
-    }
-    assert described == {"raw", *SCORERS} - {"knn"}
-    calibrations = [name.split("-")[0] for name in first_column("Calibrations")]
-    assert calibrations == [*CALIBRATIONS, *ASSIGNMENTS]
-
-
-@pytest.mark.parametrize("name", first_column("Base scores"))
-def test_a_described_name_is_a_configuration(name):
-    filled = name.replace("{k}", "2").replace("{K}", "4").replace("<label>", "mine")
-    assert daco.ScoreConfig.parse(filled).name == filled

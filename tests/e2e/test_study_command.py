@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from command_line import refused, run, said, signalled
-from real_tables import real_table
+from command_line import refused, run, signalled
 from synthetic_machines import small_table
 
 from daco.experiments.result import StudyResult
@@ -59,17 +58,6 @@ def test_it_leaves_four_files_and_what_was_exported(finished):
     assert {"sel-maha", "gmm2", "conf-oracle-m30-k1"} <= set(result.compared)
     assert (out / "report.html").stat().st_size > 10_000
     assert list((out.parent / "figures").rglob("*.svg"))
-
-
-@pytest.mark.shared("real", "embeddings")
-def test_a_choice_that_the_label_free_veto_excludes_is_warned_of(tmp_path):
-    """The labels of a real bearing pass what detects nothing."""
-    for role, machine in (("dev", "bearing"), ("eval", "fan")):
-        real_table(machine).write(tmp_path / f"{role}.parquet")
-    grid = "raw-k1,conf-soft-m0-k1,ldn-diff-K16"
-    paper = said(*arguments(tmp_path, tmp_path / "run", "--rule", "paper", *QUICK, grid=grid))
-    assert "ldn-diff-K16 was chosen by the rule paper" in paper
-    assert "warning: ldn-diff-K16 is excluded by the label-free veto" in paper
 
 
 def test_a_killed_study_goes_on(tmp_path):

@@ -57,13 +57,6 @@ def test_any_cell_is_understood_or_refused(child, name, cell):
     assert child.feed("manifest", text.getvalue().encode()) in ("accepted", "DataError")
 
 
-@given(path=_TEXT.map(lambda text: "../" + text) | st.sampled_from(("/", "..", ".", "~", "\0")))
-def test_any_path_is_found_or_refused(child, path):
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows([["path"], [path]])
-    assert child.feed("manifest", text.getvalue().encode()) in ("accepted", "DataError")
-
-
 @given(st.binary(max_size=300))
 def test_any_bytes_are_refused(child, data):
     assert child.feed("manifest", data) == "DataError"
@@ -106,19 +99,6 @@ def test_any_type_of_column_is_understood_or_refused(child, kind, name):
         file = io.BytesIO()
         pq.write_table(pa.table({**_FIRST[kind], name: column}), file)
         assert child.feed(kind, file.getvalue()) in ("accepted", "DataError"), column
-
-
-@given(
-    columns=st.dictionaries(st.sampled_from(_NAMES), st.sampled_from(_COLUMNS), min_size=1),
-    metadata=st.dictionaries(
-        st.sampled_from((b"daco.readouts", b"daco.views", b"daco.x", b"\xff")),
-        st.sampled_from((b"", b"[]", b'["mod"]', b'["mod", "mean"]', b'{"mod": 2}', b"\xff")),
-    ),
-)
-def test_any_columns_are_a_table_or_refused(child, columns, metadata):
-    file = io.BytesIO()
-    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
-    assert child.feed("parquet", file.getvalue()) in ("accepted", "DataError")
 
 
 @pytest.mark.parametrize("place", ["attributes", "daco.readouts", "daco.views"])

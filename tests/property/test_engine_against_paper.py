@@ -138,42 +138,31 @@ def score_with_ties(config, d_bank, d, codes, true_codes=None):
 
 @settings(max_examples=25)
 @given(cases(), st.integers(0, 2**16))
-def test_scores_with_ties(case, seed):
-    grid = case.fitting([*PAPER, *ORACLE, *MEANS], len(case.codes))
-    d_bank, d = case.distances()
-    true = np.random.default_rng(seed).choice(case.codes, d.shape[1])
-    got = case.bank().score(named(case.clips), grid, domains=true)
-    expected = [score_with_ties(config, d_bank[0], d[0], case.codes, true) for config in grid]
+def test_scores_of_clips_and_of_left_out_normals_with_ties(case, seed):
+    grid, codes, bank = [*PAPER, *ORACLE, *MEANS], case.codes, case.bank()
+    grid = case.fitting(grid, len(codes))
+    d_bank, d = (views[0] for views in case.distances())
+    true = np.random.default_rng(seed).choice(codes, len(d))
+    got = bank.score(named(case.clips), grid, domains=true)
+    expected = [score_with_ties(config, d_bank, d, codes, true) for config in grid]
     assert not different(grid, got.T, expected)
+    d = paper.without_self(d_bank)
+    expected = [score_with_ties(config, d_bank, d, codes, codes) for config in grid]
+    assert not different(grid, bank.leave_one_out(grid).T, expected)
 
 
 @settings(max_examples=25)
 @given(cases(ties=False))
-def test_scores(case):
-    grid = case.fitting(EVERY, len(case.codes))
+def test_scores_of_clips_and_of_left_out_normals(case):
+    grid, bank = case.fitting(EVERY, len(case.codes)), case.bank()
     d_bank, d = case.distances()
-    got = case.bank().score(named(case.clips), grid)
-    assert not different(grid, got.T, [paper.score(c, d_bank, d, case.codes) for c in grid])
-
-
-@settings(max_examples=20)
-@given(cases())
-def test_leave_one_out_with_ties(case):
-    grid = case.fitting([*PAPER, *ORACLE, *MEANS], len(case.codes))
-    d_bank = case.distances()[0][0]
-    d, codes = paper.without_self(d_bank), case.codes
-    expected = [score_with_ties(config, d_bank, d, codes, codes) for config in grid]
-    assert not different(grid, case.bank().leave_one_out(grid).T, expected)
-
-
-@settings(max_examples=20)
-@given(cases(ties=False))
-def test_leave_one_out(case):
-    grid = case.fitting(EVERY, len(case.codes))
-    d_bank, _ = case.distances()
-    d = np.array([paper.without_self(each) for each in d_bank])
-    expected = [paper.score(config, d_bank, d, case.codes) for config in grid]
-    assert not different(grid, case.bank().leave_one_out(grid).T, expected)
+    left_out = np.array([paper.without_self(each) for each in d_bank])
+    for got, rows in (
+        (bank.score(named(case.clips), grid), d),
+        (bank.leave_one_out(grid), left_out),
+    ):
+        expected = [paper.score(config, d_bank, rows, case.codes) for config in grid]
+        assert not different(grid, got.T, expected)
 
 
 @settings(max_examples=25)

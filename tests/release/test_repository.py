@@ -12,7 +12,6 @@ from itertools import chain
 import pytest
 import yaml
 from release.check_dist import ROOT, package_version
-from shared_data import shared
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -28,15 +27,6 @@ def test_the_citation_has_what_the_format_requires():
     assert citation["type"] == "software"
     assert citation["authors"] == PROJECT["authors"]
     assert (citation["version"], citation["license"]) == (package_version(), PROJECT["license"])
-
-
-def test_the_citation_names_the_paper():
-    (paper,) = read_yaml("CITATION.cff")["references"]
-    assert {"type", "title", "authors"} <= paper.keys()
-    printed = " ".join(shared("paper.tex").read_text(encoding="utf-8").split())
-    (author,) = paper["authors"]
-    assert rf"\title{{{paper['title']}}}" in printed
-    assert rf"\author{{{author['given-names']}~{author['family-names']}%" in printed
 
 
 def imported_packages():
@@ -104,20 +94,3 @@ def test_a_release_is_published_only_after_tests_and_checks():
     assert any(step.get("run", "").startswith("make dist TAG=") for step in jobs["build"]["steps"])
     granted = {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})}
     assert granted == {"publish"}
-
-
-def test_the_paths_in_contributing_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    links = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", text)]
-    quoted = re.findall(r"`((?:src|tests|docs|\.github)/[\w./-]+)`", text)
-    assert quoted
-    missing = [path for path in links + quoted if not (ROOT / path).exists()]
-    assert [path for path in missing if path != "docs/_build/html"] == []
-
-
-def test_the_targets_in_contributing_exist():
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
-    named = set(re.findall(r"(?:^|`)make (?:\w+=\S+ )?(\w+)", text, re.M))
-    assert named
-    assert named <= targets

@@ -43,12 +43,6 @@ def test_views_of_the_waveform_pad_a_clip_that_is_too_short_with_silence():
         np.testing.assert_array_equal(net.embed(wave, readout), net.embed(padded, readout))
 
 
-def test_torch_waveforms_are_taken_as_they_are():
-    torch = pytest.importorskip("torch")
-    net, floats = LogMel(), waves()
-    np.testing.assert_array_equal(net.embed(torch.from_numpy(floats)), net.embed(floats))
-
-
 def test_mel_triangles_are_those_written_down():
     """By hand: 0 to 1000 Hz are 999.986 mel of 2595 lg(1 + f/700), half of it is 390.871 Hz."""
     (band,) = mel_filters(2000, 20, 1)  # bins of 100 Hz
@@ -95,14 +89,6 @@ def run(code):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def test_import_brings_neither_torch_nor_scipy():
-    code = (
-        "import sys, daco.backbones, daco.backbones.weights, daco.backbones.readout\n"
-        "print([m for m in ('torch', 'scipy', 'pandas', 'sklearn') if m in sys.modules])"
-    )
-    assert run(code) == "[]"
 
 
 def test_without_torch_logmel_works_and_the_others_say_what_to_install():

@@ -158,19 +158,3 @@ def test_2022_scores_as_in_the_evaluators_example():
     of_all = dict.fromkeys(("auc_source", "auc_target"), 0.5301047626828244)
     of_all["pauc"] = 0.5280441052754629
     assert official_score([of_all]) == pytest.approx(0.5294160921841315, rel=1e-14)
-
-
-@pytest.mark.parametrize(
-    ("metrics", "message"),
-    [
-        ({"fan": {"pauc": 0.5}, "pump": {"pauc": 55}}, "mix units"),
-        ({"auc_source": 0.5}, "'auc_source' must be a mapping"),
-        ([{"pauc": 0.5}, {"balance_ks": 0.4}], "Got balance_ks = 0.4 for machine 1"),
-        ([{"pauc": float("nan")}], "Got pauc = nan"),
-        ([{"pauc": 101}], "from 0 to 100"),
-        ([], "nothing to average"),
-    ],
-)
-def test_what_is_no_official_score(metrics, message):
-    with pytest.raises(InputError, match=message):
-        official_score(metrics)

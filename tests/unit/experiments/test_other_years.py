@@ -109,28 +109,3 @@ def test_a_machine_of_one_domain_is_left_out_whatever_its_domain_is_called():
 def test_a_study_without_a_machine_is_an_error():
     with pytest.raises(DataError, match=r"No machine is left.*\n.*fan is left out"):
         study(with_few(small_table("fan"), "fan", 1))
-
-
-def test_2021_has_a_partial_auc_of_each_domain():
-    result = study(with_columns(small_table("fan", "pump"), year=2021))
-    names = ["auc_source", "auc_target", "pauc_source", "pauc_target"]
-    metrics = result.metrics(["raw-k1"])
-    assert metrics.columns.tolist()[-4:] == names
-    assert result.years["dev"] == 2021
-    for _, row in metrics.iterrows():
-        for domain in ("source", "target"):  # each domain's clips by themselves
-            clips = result.test_clips
-            clips = clips[(clips["machine"] == row["machine"]) & (clips["domain"] == domain)]
-            alone = machine_metrics(clips["raw-k1"], clips["label"], clips["domain"])
-            assert row[f"auc_{domain}"] == pytest.approx(100 * alone[f"auc_{domain}"])
-            assert row[f"pauc_{domain}"] == pytest.approx(100 * alone["pauc"])
-    assert result.grid()["dev_score"][0] == pytest.approx(harmonic_mean(metrics[names]))
-
-
-def test_2020_has_the_arithmetic_mean_over_the_ids_of_a_machine():
-    table = one_domain("fan", "pump", year=2020)
-    section = np.where(table.columns["machine"] == "fan", "00", "02")
-    result = study(with_columns(table, section=section, machine="fan"))
-    metrics = result.metrics(["raw-k1"])
-    assert metrics["section"].tolist() == ["00", "02"]
-    assert result.grid()["dev_score"][0] == pytest.approx(metrics[["auc", "pauc"]].mean(axis=None))

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from random_studies import EVAL, NAUGHTY, report_study
 
-from daco.errors import DataError
 from daco.experiments.report import (
     cautions,
     compare_rules,
@@ -89,12 +88,6 @@ def test_a_report_is_one_file_without_network(study, html, tmp_path):
     for _, attributes in Page(html).tags:
         assert attributes.get("src", "data:image/svg+xml;base64,").startswith("data:image/svg+xml;")
         assert attributes.get("href", "#").startswith(("#", "data:,"))
-
-
-def test_a_folder_that_cannot_be_made_is_named(study, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"file.*cannot be written"):
-        write_report(study, tmp_path / "file" / "report")
 
 
 # The first screen

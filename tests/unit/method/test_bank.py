@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -67,20 +68,6 @@ def test_the_nearest_normal_is_found_in_the_order_of_the_clips(rng):
     assert_array_equal(examined.take([3, 5]).nearest, examined.nearest[[3, 5]])
     grouped = daco.NormalBank(np.vstack([X[1::2], X[::2]]), ["a"] * 20 + ["b"] * 20)
     assert_array_equal(grouped.balance(GRID, 3), bank.balance(GRID, 3))  # of the same halves
-
-
-def test_weights_of_the_decision_tell_domains_apart(rng):
-    """Also those of a wide domain of few clips, which are near to the many of a dense one."""
-    dense, wide = rng.normal(size=(300, 8)) * 0.1, rng.normal(size=(30, 8)) * 0.4
-    wide[:, 0] += 1
-    X = np.vstack([dense, wide]) + 2
-    clips = np.vstack([rng.normal(size=(50, 8)) * 0.1, rng.normal(size=(50, 8)) * 0.4])
-    clips[50:, 0] += 1
-    bank = daco.NormalBank(X, ["dense"] * 300 + ["wide"] * 30)
-    weights = bank.examine(clips + 2, "raw-k1").weights
-    assert_allclose(weights.sum(axis=1), 1)
-    assert weights[:50, 0].mean() > 0.9
-    assert weights[50:, 1].mean() > 0.9
 
 
 def test_normals_are_scored_as_if_new_by_many_configurations_at_once(rng):
@@ -163,29 +150,14 @@ def test_banks_that_are_too_small_are_named(rng):
         assert np.isfinite(make_bank(rng, size).examine_normals(config).scores).all()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda X: np.where(np.arange(20)[:, None] == 7, np.nan, X), "first is row 7"),
-        (lambda X: X[None], "2-D"),
-        (lambda X: X[:0], "0 sample"),
-        (lambda X: [["a", "b"]] * 20, "numeric"),
-        (lambda X: [[1.0, 2.0], [1.0]], "lengths"),
-        (lambda X: X + 1j, "Complex"),
-    ],
-)
-def test_bad_embeddings_are_named(rng, spoil, message):
-    X = rng.normal(size=(20, 4))
-    with pytest.raises(InputError, match=message):
-        daco.NormalBank(spoil(X))
-    with pytest.raises(InputError, match=message):
-        daco.NormalBank(X).score(spoil(X), "raw-k1")
-
-
 def test_what_does_not_belong_to_the_bank_is_named(rng):
     bank, X = make_bank(rng, 20, 10), rng.normal(size=(3, 6))
     two = daco.NormalBank({"mod": X, "cep": X})
+    bad = {"row 1": X * [[1], [np.nan], [1]], "2-D": X[None], "0 sample": X[:0]}
+    bad |= {"numeric": [["a"] * 6] * 3, "lengths": [[1.0, 2.0], [1.0]], "Complex": X + 1j}
     cases = [
+        *((partial(daco.NormalBank, rows), message) for message, rows in bad.items()),
+        *((partial(bank.score, rows, "raw-k1"), message) for message, rows in bad.items()),
         (lambda: bank.score(X[:, :5], "raw-k1"), "5 features"),
         (lambda: bank.score(X, "conf-oracle-m0-k1"), "domains="),
         (lambda: bank.score(X, "conf-oracle-m0-k1", domains=["d0", "mars", "d1"]), "'mars'"),
