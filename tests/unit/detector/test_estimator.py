@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -265,9 +266,8 @@ class TestWarnings:
         assert sentence.startswith("2 normals are copies of others")
 
     def test_a_domain_below_ten_clips(self):
-        def fit(kind=daco.DACo):
-            kind(false_alarm_rate=0.2).fit(X[:209], domains=DOMAINS[:209])
-
-        for kind in (daco.DACo, daco.LabelFreeSearch):
-            (sentence,) = self.caught(lambda kind=kind: fit(kind))
+        for kind in (daco.DACo("raw-k1"), daco.LabelFreeSearch(["raw-k1"], n_splits=2)):
+            kind.set_params(false_alarm_rate=0.2)
+            fit = partial(kind.fit, X[:209], domains=DOMAINS[:209])
+            (sentence,) = self.caught(fit)
             assert sentence == "Few normals: 9 of target. Ten of each domain are a good start."

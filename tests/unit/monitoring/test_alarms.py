@@ -30,6 +30,7 @@ from daco.monitoring.evidence import advance as advance_evidence
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
+
 def replay(rule, history):
     """Events by the module, from no more than the memory that the rule needs."""
     state, events = AlarmState(), []
