@@ -108,10 +108,8 @@ def test_two_services_on_one_database_store_each_key_once_and_wait_for_their_ser
         table, machines = {"database": server.new_database()}, {"press": {"alarm": "2 of 3"}}
         for name in ("one", "two"):
             (tmp_path / name).mkdir()
-        one, two = (
-            services.enter_context(ServiceProcess(tmp_path / name, machines, service=table))
-            for name in ("one", "two")
-        )
+        made = [ServiceProcess(tmp_path / name, machines, service=table) for name in ("one", "two")]
+        one, two = pool.map(services.enter_context, made)
         order = list(answers)
         given = [(one, order), (two, order[::-1]), (two, order)]
         list(pool.map(lambda each: send(*each), given))

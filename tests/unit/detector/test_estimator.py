@@ -146,7 +146,14 @@ class TestModelFiles:
         assert again.get_params() == detector.get_params() | {"config": config}
         again.calibrate(NEW[:60], ["source"] * 60)
         assert again.reference_.kinds["target"] == detector.reference_.kinds["target"]
-        assert MachineModel.load(tmp_path / "fan.daco").machine == "fan"
+
+    def test_numbers_of_domains_are_names_in_a_file(self, tmp_path):
+        detector = daco.DACo("raw-k1").fit(X, domains=[10] * 200 + [2] * 20)
+        detector.calibrate(NEW[60:], [2] * 60)
+        detector.save(tmp_path / "fan.daco", machine="fan")
+        model = MachineModel.load(tmp_path / "fan.daco")
+        assert model.machine == "fan"
+        assert model.reference.kinds == {"10": "training", "2": "new"}
 
     def test_what_cannot_be_saved_is_refused(self, tmp_path):
         from sklearn.svm import OneClassSVM
