@@ -253,6 +253,8 @@ def test_a_machine_rests_out_of_service_and_learns_when_it_is_declared_healthy(
         page.get_by_label("Number of healthy recordings").fill("30")
         in_dialog(page, "It is healthy")
         expect(decisions).to_contain_text("next 30")
+        service.score(normal(), machine)
+        expect(decisions).to_contain_text("next 29")
         page.get_by_role("button", name="Forget what was learned").click()
         in_dialog(page, "Forget it")
         expect(decisions).to_contain_text("Nothing has been learned yet.")
@@ -517,6 +519,14 @@ def test_the_alarm_limit_is_set_by_recordings_that_somebody_chooses(browser, ser
         page.get_by_role("button", name="Set the limit by these 10").click()
         page.get_by_role("dialog").get_by_role("button", name="They are healthy").click()
         expect(page.get_by_role("dialog")).to_contain_text("comes from 10 recordings now")
+
+    def notes():
+        """The next recording is judged by another model: its moment is on the chart."""
+        service.score(normal(300), machine)
+        return service.get(f"/v1/machines/{machine}/trend").json()["notes"]
+
+    wait_until(notes)
+    assert "alarm limit changed" in notes()[0]["text"]
 
 
 def test_many_recordings_are_drawn_as_few_points_and_a_day_is_one_click_away(

@@ -83,7 +83,7 @@ def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> No
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, f"{condition} did not come true in {seconds:g} s"
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def write_plant(

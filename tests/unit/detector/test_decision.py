@@ -191,32 +191,27 @@ class TestThresholds:
 
 
 class TestBadInput:
-    def test_the_smallest_rate_is_a_rate(self):
-        require_rate(1e-9)
-        require_rate(0.99)
-
     @pytest.mark.parametrize("rate", [0, 1, -0.1, float("nan"), "0.1", True, None, 1e-12])
-    def test_what_is_no_rate_is_refused(self, rate):
+    def test_what_is_no_rate_is_refused_and_the_smallest_one_is_not(self, rate):
+        require_rate(1e-9)
         with pytest.raises(InputError, match="must be a number between 0 and 1"):
             require_rate(rate)
 
     @pytest.mark.parametrize(
-        ("values", "codes", "domains", "message"),
+        ("values", "codes", "domains"),
         [
-            ([], [], ("a",), "at least one score of each domain"),
-            ([1.0], [0], ("a", "b"), "at least one score of each domain"),
-            ([1.0, 2.0], [0, 2], ("a", "b"), "at least one score of each domain"),
-            ([1.0, 2.0], [0], ("a",), "at least one score of each domain"),
-            ([[1.0]], [[0]], ("a",), "at least one score of each domain"),
-            ([1.0, np.nan], [0, 0], ("a",), "finite"),
-            ([1.0, np.inf], [0, 0], ("a",), "finite"),
+            ([], [], "a"),
+            ([1.0], [0], "ab"),
+            ([1.0, 2.0], [0, 2], "ab"),
+            ([1.0, 2.0], [0], "a"),
+            ([[1.0]], [[0]], "a"),
+            ([1.0, np.nan], [0, 0], "a"),
+            ([1.0, np.inf], [0, 0], "a"),
         ],
     )
-    def test_scores_that_nothing_can_be_judged_by_are_refused(
-        self, values, codes, domains, message
-    ):
-        with pytest.raises(InputError, match=message):
-            ReferenceScores(values, codes, domains)
+    def test_scores_that_nothing_can_be_judged_by_are_refused(self, values, codes, domains):
+        with pytest.raises(InputError, match=r"finite|each domain"):
+            ReferenceScores(values, codes, tuple(domains))
 
     def test_sessions_name_each_clip_or_are_none(self):
         assert parse_sessions(None, 3) == parse_sessions(["", "", ""], 3) == ()

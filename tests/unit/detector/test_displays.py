@@ -61,7 +61,7 @@ def test_the_criterion_of_every_candidate_is_a_row():
     np.testing.assert_allclose(display.criterion, search.cv_results_["mean_criterion"])
     assert search.best_params_["config"] in display.ax_.get_title()
     with pytest.raises(InputError, match="no criterion to draw"):
-        daco.CriterionDisplay.from_estimator(daco.LabelFreeSearch(pool).fit(X))
+        daco.CriterionDisplay.from_estimator(daco.LabelFreeSearch(pool, n_splits=2).fit(X))
 
 
 def test_pictures_are_drawn_on_given_axes_and_again(detector):

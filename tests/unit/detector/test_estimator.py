@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -145,7 +146,14 @@ class TestModelFiles:
         assert again.get_params() == detector.get_params() | {"config": config}
         again.calibrate(NEW[:60], ["source"] * 60)
         assert again.reference_.kinds["target"] == detector.reference_.kinds["target"]
-        assert MachineModel.load(tmp_path / "fan.daco").machine == "fan"
+
+    def test_numbers_of_domains_are_names_in_a_file(self, tmp_path):
+        detector = daco.DACo("raw-k1").fit(X, domains=[10] * 200 + [2] * 20)
+        detector.calibrate(NEW[60:], [2] * 60)
+        detector.save(tmp_path / "fan.daco", machine="fan")
+        model = MachineModel.load(tmp_path / "fan.daco")
+        assert model.machine == "fan"
+        assert model.reference.kinds == {"10": "training", "2": "new"}
 
     def test_what_cannot_be_saved_is_refused(self, tmp_path):
         from sklearn.svm import OneClassSVM
@@ -265,9 +273,8 @@ class TestWarnings:
         assert sentence.startswith("2 normals are copies of others")
 
     def test_a_domain_below_ten_clips(self):
-        def fit(kind=daco.DACo):
-            kind(false_alarm_rate=0.2).fit(X[:209], domains=DOMAINS[:209])
-
-        for kind in (daco.DACo, daco.LabelFreeSearch):
-            (sentence,) = self.caught(lambda kind=kind: fit(kind))
+        for kind in (daco.DACo("raw-k1"), daco.LabelFreeSearch(["raw-k1"], n_splits=2)):
+            kind.set_params(false_alarm_rate=0.2)
+            fit = partial(kind.fit, X[:209], domains=DOMAINS[:209])
+            (sentence,) = self.caught(fit)
             assert sentence == "Few normals: 9 of target. Ten of each domain are a good start."

@@ -11,9 +11,6 @@ from command_line import refused, run
 from pyod.models.ecod import ECOD
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
-from sklearn.neighbors import LocalOutlierFactor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import OneClassSVM
 from third_party import write_package
 
@@ -43,11 +40,8 @@ class TestGivenDetectors:
     @pytest.mark.parametrize(
         ("scorer", "higher"),
         [
-            (IsolationForest(n_estimators=30), None),
-            (LocalOutlierFactor(), None),
             (OneClassSVM(), None),
             (ECOD(), True),
-            (make_pipeline(StandardScaler(), OneClassSVM()), None),
             (DACo("varmin-K4"), None),
         ],
         ids=lambda value: type(value).__name__,
@@ -129,17 +123,12 @@ class TestInstalledDetectors:
         assert (load(file).predict(FAULTS) == -1).mean() > 0.9
         assert b"sklearn" not in file.read_bytes()
 
-    def test_a_model_records_the_package_of_its_scorer(self, file, installed):
+    def test_other_versions_of_a_scorer_do_not_mix_in_a_model(self, file, installed):
         assert MachineModel.load(file).provenance["scorers"] == {"forest": "some-plugin 1.0"}
         (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
         installed_scorers.cache_clear()
-        with pytest.raises(
-            ModelError, match=r"\{'forest': 'some-plugin 1\.0'\}. Here they are \{'forest': ''\}"
-        ):
+        with pytest.raises(ModelError, match=r"some-plugin 1\.0'\}.*\{'forest': ''\}"):
             MachineModel.load(file).score(NEW)
-
-    def test_other_versions_of_a_scorer_do_not_mix_in_a_model(self, file, installed):
-        (installed / "some_plugin-1.0.dist-info").rename(installed / "unknown")
         write_package(installed, CODE, *POINTS, version="1.1")
         installed_scorers.cache_clear()
         model, more = MachineModel.load(file), NEW[:5].astype(np.float32)

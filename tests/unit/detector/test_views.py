@@ -11,7 +11,6 @@ from daco.data.views import Views
 from daco.detector.fit import fit_machines
 from daco.detector.model import MachineModel
 from daco.detector.revision import add_normals, calibrate_with
-from daco.embedding.frontend import Frontend, Frontends, Listener
 from daco.embedding.normals import Normals, clips_to_judge, normals_of_table
 from daco.errors import InputError
 
@@ -46,13 +45,10 @@ def test_a_model_of_views_blends_them(model, clips, query):
     np.testing.assert_array_equal(model.score(rows).scores, scored.scores)
     divided = MachineModel.fit(model.embeddings, DOMAINS, machine="press", views=VIEWS)
     np.testing.assert_array_equal(divided.score(rows).scores, scored.scores)
-
-
-def test_other_configurations_score_the_first_view(clips, query):
+    # Other configurations score the first view.
     both = MachineModel.fit(clips, DOMAINS, machine="press", config="raw-k1")
     first = MachineModel.fit(clips["mod"], DOMAINS, machine="press", config="raw-k1")
     np.testing.assert_array_equal(both.score(query).scores, first.score(query["mod"]).scores)
-    assert both.score(query).by_view is None
 
 
 def test_a_model_of_views_takes_more_normals_of_all_of_them(model, clips):
@@ -97,19 +93,3 @@ def test_a_table_of_views_is_fitted_and_judged(tmp_path, clips):
     EmbeddingTable.from_arrays({"mod": clips["mod"]}).write(tmp_path / "e.parquet")
     with pytest.raises(InputError, match="no 'cep'"):
         clips_to_judge(tmp_path / "e.parquet", model.frontend, model.readout)
-
-
-def test_a_recording_passes_through_all_views_of_a_model():
-    rng = np.random.default_rng(0)
-    names = ("mod", "env", "cep")
-    frontends = [Frontend("logmel", name, 16000, 0, "fp32", "soxr", None) for name in names]
-    listener = Listener(Frontends(**vars(frontends[0]), others=tuple(frontends[1:])))
-    waves = rng.normal(scale=0.1, size=(12, 32000)).astype(np.float32)
-    rows = np.vstack([listener.embed_waveform(wave, 16000).embeddings for wave in waves])
-    given = {"machine": "press", "frontend": listener.frontend}
-    model = MachineModel.fit(rows, views=Views(names, (112, 640, 40)), **given)
-    assert MachineModel.from_bytes(model.to_bytes()).frontend == listener.frontend
-    embedded = listener.embed_waveform(waves[0], 16000)
-    assert np.isfinite(model.score(embedded.embeddings).by_view).all()
-    with pytest.raises(InputError, match="3 views"):
-        MachineModel.fit(rows, **given)

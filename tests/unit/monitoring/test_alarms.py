@@ -30,23 +30,13 @@ from daco.monitoring.evidence import advance as advance_evidence
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
-rules = st.builds(
-    lambda n, k, recovery, never: AlarmRule(min(k, n), n, recovery, never),
-    st.integers(1, 8),
-    st.integers(1, 8),
-    st.none() | st.integers(1, 8),
-    st.booleans(),
-)
-histories = st.lists(st.booleans(), max_size=60)
 
-
-def replay(rule, history, forget=False):
-    """Events by the module; with `forget`, from no more than the memory that the rule needs."""
+def replay(rule, history):
+    """Events by the module, from no more than the memory that the rule needs."""
     state, events = AlarmState(), []
     for clip, happened in enumerate(history):
-        if forget:
-            kept = state.recent[max(0, len(state.recent) - rule.memory) :]
-            state = AlarmState(kept, state.is_open)
+        kept = state.recent[max(0, len(state.recent) - rule.memory) :]
+        state = AlarmState(kept, state.is_open)
         state, event = advance(rule, state, Decision(clip, happened))
         assert len(state.recent) <= rule.memory + 1
         events += [event] if event else []
@@ -72,17 +62,12 @@ def textbook(rule, history):
 
 
 @pytest.mark.parametrize("recovery", [None, 1, 2, 3])
-@pytest.mark.parametrize("text", ["every", "1/2", "2/2", "1/3", "2/3", "3/3", "off"])
+@pytest.mark.parametrize("text", ["every", "1/2", "2/2", "2/3", "3/3", "3/5", "4/8", "off"])
 def test_every_history_of_nine_clips_is_the_textbooks(text, recovery):
     rule = AlarmRule.parse(text, recovery=recovery)
     assert AlarmRule.parse(str(rule), recovery=recovery) == rule
     for history in product([False, True], repeat=9):
         assert replay(rule, history) == textbook(rule, history)
-
-
-@given(rules, histories)
-def test_every_alarm_is_the_textbook_sliding_windows(rule, history):
-    assert replay(rule, history) == replay(rule, history, forget=True) == textbook(rule, history)
 
 
 @pytest.mark.parametrize("text", ["", "5/3", "0/5", "3", "3/5/7", "on", "1/1001", "-1/5", "٣/٥"])

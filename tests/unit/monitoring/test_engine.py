@@ -97,18 +97,6 @@ def test_an_anomalous_recording_is_compared_with_healthy_ones(tmp_path):
         assert upload(plant, wav(humming(5, 3.0))).clip.findings is None
 
 
-def test_a_file_that_is_overwritten_is_judged_again_and_a_touched_one_is_not(tmp_path):
-    file = write_plant(tmp_path, {"press": FOLDER})
-    recording = put(tmp_path / "inbox/press/a.wav", normal())
-    for change, clips in ((lambda: None, 1), (recording.touch, 1), (faulty, 2)):
-        content = change()
-        if content:
-            put(recording, content)
-        with running(file, start=False) as plant:
-            assert plant.once().failures == []
-            assert len(plant.store.clips("press")) == clips
-
-
 def test_nothing_is_lost_or_doubled_by_kills(tmp_path):
     """kill -9 of the whole process amid its work; the same command continues."""
     file = write_plant(tmp_path, {"press": FOLDER}, service={"keep_audio": "all"})

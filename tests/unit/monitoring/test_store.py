@@ -128,6 +128,11 @@ def test_a_shelved_alarm_is_silent_and_comes_back_if_its_cause_lasts(store):
     assert kinds(store, now=until) == ["alarm.opened", "clip.scored"]
     with pytest.raises(InputError, match="future"):
         store.people.shelve(number, START, KIM)
+    store.people.shelve(number, until, KIM)
+    assert store.people.unshelve(number, KIM).state == "active"
+    store.people.clear(number, KIM)
+    with pytest.raises(InputError, match="cleared"):
+        store.people.shelve(number, until, KIM)
 
 
 def test_out_of_service_is_judged_and_stored_without_alarms_and_messages(store):

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import soundfile
+from drill import RATE, write_normals
 from two_microphones import both, write
 
 from daco.backbones import load
@@ -20,22 +21,11 @@ from daco.synthetic.fault_tables import injected
 from daco.synthetic.faults import KINDS
 from daco.synthetic.injection import Plan, choose_recordings, inject_recordings
 
-RATE = 16000
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A motor of two domains in plain folders, twelve recordings of each."""
-    root = tmp_path_factory.mktemp("motor")
-    for domain, hertz in (("old", 90), ("new", 120)):
-        (root / domain).mkdir()
-        for number in range(12):
-            rng = np.random.default_rng([hertz, number])
-            t = np.arange(RATE // 2) / RATE
-            wave = 0.1 * np.sin(2 * np.pi * hertz * t + rng.uniform(0, 6))
-            wave += rng.normal(0, 0.02, len(t))
-            soundfile.write(root / domain / f"{number:03}.wav", wave, RATE, subtype="PCM_16")
-    return root
+    """A machine of two domains in plain folders, four recordings of each."""
+    return write_normals(tmp_path_factory.mktemp("drill"), {"day": 4, "night": 4})
 
 
 def table_of(**counts):
