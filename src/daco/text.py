@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
 from html import escape
 
+_NUMBERS = ["three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_TIMES = ["twice", *(f"{number} times" for number in _NUMBERS)]
+_PARTS = ["half", "a third", "a quarter", "a fifth", "a sixth", "a seventh", "an eighth", "a ninth"]
+_PARTS += ["a tenth"]
+
 
 def quantity(items: Sized | int, noun: str, plural: str = "") -> str:
     """A count with its noun.
@@ -94,10 +99,32 @@ def html_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[obje
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def ratio_in_words(db: float) -> str:
+    """A ratio of sound pressures in words.
+
+    >>> ratio_in_words(9.5), ratio_in_words(-12), ratio_in_words(40), ratio_in_words(-30)
+    ('three times', 'a quarter', 'more than ten times', 'less than a tenth')
+    """
+    ratio = 10 ** (abs(db) / 20)
+    words = _TIMES if db > 0 else _PARTS
+    if ratio > 10.5:
+        return "more than ten times" if db > 0 else "less than a tenth"
+    if ratio < 1.25:
+        return "about"
+    if ratio < 1.75:
+        return "one and a half times" if db > 0 else "two thirds"
+    return words[min(10, round(ratio)) - 2]
+
+
 def loudness_in_words(db: float) -> str:
-    """The level of a fault against that of the machine.
+    """Return the level of a fault against that of the machine in words.
 
     >>> loudness_in_words(-12), loudness_in_words(0)
-    ("25% of the machine's loudness", "100% of the machine's loudness")
+    ("a quarter of the machine's loudness", "the machine's own loudness")
+    >>> loudness_in_words(6)
+    "twice the machine's loudness"
     """
-    return f"{10 ** (db / 20):.0%} of the machine's loudness"
+    words = ratio_in_words(db)
+    if words == "about":
+        return "the machine's own loudness"
+    return f"{words} {'' if db > 0 else 'of '}the machine's loudness"

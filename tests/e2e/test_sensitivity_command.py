@@ -118,4 +118,4 @@ def test_on_the_recordings_of_a_real_fan(tmp_path):
             assert row["rate"] == 1
         elif row["level_db"] in (-80, "-80.0"):  # no fault at all
             assert row["caught"] == flagged[row["domain"]]
-    assert "rub: caught from 50% of the machine's loudness (-6 dB) in source and target." in text
+    assert "rub: caught from half of the machine's loudness (-6 dB) in source and target." in text

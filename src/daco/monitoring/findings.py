@@ -23,7 +23,7 @@ from daco.monitoring.sound_features import (
     bands,
     sound_features,
 )
-from daco.text import quantity
+from daco.text import quantity, ratio_in_words
 from daco.validation import Float32s, Indices
 
 MOST_FINDINGS = 3
@@ -191,7 +191,7 @@ def _levels(compared: _Comparison) -> Iterator[_Candidate]:
         low, high = _run(excess, peak, max(limit, excess[peak] / 2))
         low_hz, high_hz, db = edges[low], edges[high + 1], float(change[low : high + 1].mean())
         text = f"{name.capitalize()} {_between(low_hz, high_hz)}, by about {abs(db):.0f} dB: "
-        text += f"{_ratio(db)} as strong as in healthy recordings."
+        text += f"{ratio_in_words(db)} as strong as in healthy recordings."
         yield _Candidate(excess[peak] / limit, "level", low_hz, high_hz, db, text, vagueness=2)
 
 
@@ -260,16 +260,6 @@ def _tones(compared: _Comparison, families: Sequence[_Candidate]) -> list[_Candi
     return found
 
 
-def _ratio(db: float) -> str:
-    """A ratio of sound pressures.
-
-    >>> _ratio(9.5), _ratio(-12)
-    ('3.0 times', '25%')
-    """
-    ratio = 10 ** (db / 20)
-    return f"{ratio:.0%}" if ratio < 1 else f"{ratio:.1f} times"
-
-
 def _repetition(compared: _Comparison) -> Iterator[_Candidate]:
     edges = bands(compared.profile.sample_rate).envelopes
     excess, limit = compared.excess["repetition"], compared.limits["repetition"]
@@ -286,7 +276,7 @@ def _repetition(compared: _Comparison) -> Iterator[_Candidate]:
     low_hz, high_hz = edges[low], edges[high + 1]
     usual = np.median(compared.profile.repetition[compared.near][:, band, around].max(axis=1))
     db = float(compared.sound.repetition[band, around].max() - usual)
-    words = f"{_ratio(db)} as strong as in healthy recordings."
+    words = f"{ratio_in_words(db)} as strong as in healthy recordings."
     if len(strong) >= _KNOCKING:
         text = f"Knocking at about {_rate(rate)} per second {_between(low_hz, high_hz)}, {words}"
     else:

@@ -153,7 +153,7 @@ def _in_words(fault: str, level_db: float, seconds: float) -> str:
     """A fault and the level from which on it is noticed, in words.
 
     >>> _in_words("impacts", -12.0, 10.0), _in_words("off", -10.0, 10.0)
-    ("knocking at 25% of the machine's loudness", 'a stop of 1 s')
+    ("knocking at a quarter of the machine's loudness", 'a stop of 1 s')
     """
     if fault == "off":  # its level is the share of the time
         share = 10 ** (level_db / 10)

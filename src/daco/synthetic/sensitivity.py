@@ -259,7 +259,7 @@ def _level_in_words(fault: str, level_db: float) -> str:
     """A level in words, with its decibels.
 
     >>> _level_in_words("rub", -12.0), _level_in_words("off", -10.0)
-    ("25% of the machine's loudness (-12 dB)", '10% of the time (-10 dB)')
+    ("a quarter of the machine's loudness (-12 dB)", '10% of the time (-10 dB)')
     """
     if fault == "off":  # its level is the share of the time
         return f"{10 ** (level_db / 10):.0%} of the time ({level_db:g} dB)"

@@ -61,10 +61,10 @@ def test_caught_from_is_the_level_from_which_on_it_never_falls_short():
 
 def test_the_sentences_tell_level_domains_and_what_catches_the_fault():
     assert sentences(rates_of(COUNTS)) == [
-        "impacts: caught from 50% of the machine's loudness (-6 dB) in source; "
-        "caught from 100% of the machine's loudness (0 dB) in target.",
-        "noise: 15% caught at 100% of the machine's loudness (0 dB) in source; "
-        "10% caught at 100% of the machine's loudness (0 dB) in target.",
+        "impacts: caught from half of the machine's loudness (-6 dB) in source; "
+        "caught from the machine's own loudness (0 dB) in target.",
+        "noise: 15% caught at the machine's own loudness (0 dB) in source; "
+        "10% caught at the machine's own loudness (0 dB) in target.",
     ]
     off = rates_of({"off": ([0, 0, 20], [0, 0, 9])}, ranges=["off"])
     assert sentences(off) == [
