@@ -50,13 +50,11 @@ _MAX_STEPS = 2_000  # of a polyphase filter: 20 taps each, and all rates of reco
 
 @dataclass(frozen=True)
 class AudioInfo:
-    """What the header of a recording declares; ``frames`` are samples of one channel."""
+    """What the header of a recording declares."""
 
-    frames: int
     sample_rate: int
     channels: int
     seconds: float
-    format: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +177,7 @@ def probe(path: Source, limits: AudioLimits = DEFAULT_LIMITS, *, to_end: bool = 
     with _opened(parse_location(path), b"", limits) as file:
         if to_end:
             _require_end(file)
-        seconds = file.frames / file.samplerate
-        return AudioInfo(file.frames, file.samplerate, file.channels, seconds, file.format)
+        return AudioInfo(file.samplerate, file.channels, file.frames / file.samplerate)
 
 
 def resample(waves: Float32s, rate: int, new_rate: int, resampler: str = "soxr") -> Float32s:

@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from scipy.signal import resample_poly
 
-from daco.audio.decode import Decoder, probe, read_audio
+from daco.audio.decode import AudioInfo, Decoder, probe, read_audio
 from daco.audio.formats import AudioLimits
 from daco.errors import AudioError, InputError
 
@@ -56,8 +56,7 @@ def test_channels_are_chosen_by_index_or_mixed(stereo_wav, stereo):
     mixed = read_audio(stereo_wav, channel="mix")
     np.testing.assert_allclose(mixed, stereo.mean(axis=1), atol=1e-7)
     assert mixed.dtype == np.float32
-    info = probe(stereo_wav)
-    assert (info.frames, info.sample_rate, info.channels, info.seconds) == (RATE, RATE, 2, 1.0)
+    assert probe(stereo_wav) == AudioInfo(sample_rate=RATE, channels=2, seconds=1.0)
     refused(stereo_wav, "no channel 2", "has 2", channel=2)
 
 
