@@ -229,13 +229,14 @@ def _located(texts: Sequence[Any], manifest: Location) -> tuple[Location, list[s
             raise DataError(f"row {row}, column 'path': {error.reason}", path=manifest) from None
         if row == 1 and is_remote(place) and is_url(text):
             root = bucket_of(place)
-        paths.append(_path_from(root, place))
-        if paths[-1] is None:
+        path = _path_from(root, place)
+        if path is None:
             raise DataError(
                 f"row {row}, column 'path': {str(place)!r} is not in {root}. Name recordings in "
                 "other folders of a store by URLs, and write one manifest for each bucket.",
                 path=manifest,
             )
+        paths.append(path)
     return root, paths
 
 

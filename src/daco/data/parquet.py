@@ -67,15 +67,18 @@ class StoredVectors:
         vectors = np.empty((len(rows), self.shape[1]), np.float32)
         with naming_file(self.path), open_table(self.path) as file:
             sizes = [file.metadata.row_group(each).num_rows for each in range(file.num_row_groups)]
-            starts = np.cumsum([0, *sizes])
-            for group in np.unique(np.searchsorted(starts, rows, side="right") - 1).tolist():
+            starts, n_found = np.cumsum([0, *sizes]), 0
+            groups = np.unique(np.searchsorted(starts, rows, side="right") - 1)
+            for group in groups[groups < len(sizes)].tolist():
                 start = int(starts[group])
                 for batch in file.iter_batches(ROW_GROUP, [group], _leaf(file, self.column)):
                     part = _as_matrix(batch[self.column], self.column, start, self.shape[1])
                     ends = np.searchsorted(rows, [start, start + len(part)], sorter=order)
                     here = order[slice(*ends)]
                     vectors[here] = part[rows[here] - start]
-                    start += len(part)
+                    start, n_found = start + len(part), n_found + len(here)
+            if n_found < len(rows):  # a damaged file counts its rows in several ways
+                raise InputError("it holds fewer vectors than clips. Embed the clips again.")
         return vectors
 
 
@@ -220,6 +223,7 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column, None where they are missing; equal texts are one object."""
     if not pa.types.is_dictionary(column.type):
         return list(column.to_pylist())
+    column.validate(full=True)  # of a damaged file, codes may have no word
     values: list[Any] = []
     for chunk in column.chunks:
         words = [*chunk.dictionary.to_pylist(), None]

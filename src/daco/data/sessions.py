@@ -12,6 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
 
 from daco.data.clips import ONE_DOMAIN, Clip
 from daco.data.folders import TIMES, meaning_of_folders
@@ -131,10 +134,13 @@ def _apply(
     if root is not None and not any(times):
         how = "times of last change, which copying may alter"
         files = statuses(root, [clip.path for clip in clips])
-        seconds = [None if file is None else file.st_mtime_ns // 10**9 for file in files]
-        times = [None if each is None else datetime.fromtimestamp(each, UTC) for each in seconds]
+        times = [None if file is None else _time_of_change(file.st_mtime_ns) for file in files]
     hint = "Names such as 20260512_083000.wav show when a clip was recorded."
     return _runs(times, value), f"{rule} ({how})", hint
+
+
+def _time_of_change(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds // 10**9, UTC).replace(tzinfo=None)
 
 
 def _values(clip: Clip, keys: Sequence[str]) -> str:
@@ -146,7 +152,7 @@ def _runs(times: Sequence[datetime | None], gap: str) -> list[str | None]:
     """The start of the run of each time; a run ends where none follows within the gap."""
     import pandas as pd
 
-    ordered = pd.Series(pd.to_datetime(times).tz_localize(None)).sort_values()
+    ordered = pd.Series(np.array(times, dtype="datetime64[s]")).sort_values()
     is_start = ~(ordered.diff() <= pd.Timedelta(gap.replace("d", "D")))
     starts = ordered.where(is_start).ffill().where(ordered.notna()).sort_index()
     return [None if pd.isna(start) else str(start) for start in starts]
@@ -168,8 +174,9 @@ def recording_time(path: str) -> datetime | None:
     for folder in ("", *reversed(folders), *reversed(nested)):
         text = f"{folder} {name}".lstrip()
         for match in (match for pattern in TIMES for match in pattern.finditer(text)):
-            fields = match.groupdict("0")
-            year, *others = (int(fields.get(each, 0)) for each in _FIELDS)
+            known = match.groupdict("0")
+            fields: list[Any] = [int(known.get(each, 0)) for each in _FIELDS]
+            fields[0] += 2000 if fields[0] < 100 else 0
             with contextlib.suppress(ValueError):  # 31 February
-                return datetime(year if year > 99 else 2000 + year, *others)
+                return datetime(*fields)
     return None

@@ -52,29 +52,6 @@ def test_other_names_are_no_dcase_names(name):
     assert parse_name(name) is None
 
 
-tails = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,30}", fullmatch=True).filter(
-    lambda tail: not tail.lower().endswith((".wav", ".flac", ".ogg"))
-)
-numbers = st.integers(0, 9999).map("{:04d}".format)
-
-
-@given(
-    section=st.integers(0, 99).map("{:02d}".format),
-    number=numbers,
-    domain=st.sampled_from(["source", "target"]),
-    split=st.sampled_from([None, "train", "test"]),
-    label=st.sampled_from([0, 1]),
-    tail=st.just("") | tails,
-    suffix=st.sampled_from(["", ".wav", ".WAV", ".flac", ".ogg"]),
-)
-def test_a_labelled_name_parses_back_to_its_fields(
-    section, number, domain, split, label, tail, suffix
-):
-    words = ("section", section, domain, split, ("normal", "anomaly")[label], number, tail)
-    found = parse_name("_".join(filter(None, words)) + suffix)
-    assert found == ClipName(section, number, domain, split, label, tail=tail)
-
-
 @given(st.text())
 def test_any_text_is_a_name_or_none(text):
     name = parse_name(text)
