@@ -193,16 +193,8 @@ def find_oddities(clips: Sequence[Clip]) -> list[str]:
     -------
     list of str
     """
-    groups = group_clips(clips)
-    years: dict[str, list[str]] = defaultdict(list)
-    for year, machine in groups:
-        years[machine].append("an unknown year" if year is None else str(year))
-    oddities = [
-        f"{machine} occurs in {' and '.join(sorted(named))}, with different data in each year."
-        for machine, named in years.items()
-        if len(named) > 1
-    ]
-    for key, members in groups.items():
+    oddities: list[str] = []
+    for key, members in group_clips(clips).items():
         oddities += without_training(members)
         oddities += [f"{machine_title(*key)}: {oddity}" for oddity in _machine_oddities(members)]
     unlabelled = [clip for clip in clips if clip.split == "test" and clip.label is None]
@@ -235,10 +227,6 @@ def _machine_oddities(clips: Sequence[Clip]) -> Iterator[str]:
     unplaced = [clip.path for clip in train if clip.domain is None]
     if unplaced:
         yield f"{quantity(unplaced, 'training clip')} without a domain: {name_list(unplaced)}."
-    tested = {clip.section for clip in clips if clip.split == "test"}
-    if (unknown := sorted(tested - {clip.section for clip in train})) and train:
-        listed = name_list(unknown)
-        yield f"{quantity(unknown, 'section')} with test clips and no training clip: {listed}."
     faulty = [clip.path for clip in train if clip.label == 1]
     if faulty:
         yield f"{quantity(faulty, 'training clip')} labelled anomaly: {name_list(faulty)}."

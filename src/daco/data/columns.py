@@ -50,7 +50,7 @@ def clip_columns(
         values |= {"machine": name_of(root), "domain": ONE_DOMAIN}
     if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()
-        if clips := clips_by_name(paths, root, split_known="split" in given):
+        if clips := clips_by_name(paths, root):
             filled = [c or Clip(p, **values) for p, c in zip(paths, clips, strict=True)]
             values = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS}
     for name in (*names, *(name for name in given if name not in COLUMNS)):

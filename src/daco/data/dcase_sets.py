@@ -12,9 +12,8 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from daco.data.clips import DEFAULT_MACHINE, ONE_DOMAIN, Clip, group_clips
+from daco.data.clips import DEFAULT_MACHINE, ONE_DOMAIN, Clip
 from daco.data.dcase import (
-    MACHINES,
     YEAR,
     ClipName,
     parse_attributes,
@@ -22,7 +21,7 @@ from daco.data.dcase import (
     year_of_folders,
     year_of_names,
 )
-from daco.errors import DataError, InputError
+from daco.errors import DataError
 from daco.files.remote import Location
 from daco.text import name_list, quantity
 
@@ -50,14 +49,11 @@ class _Folder(NamedTuple):
     year: int | None
 
 
-def clips_by_name(
-    paths: Sequence[str], root: Location | None = None, *, split_known: bool = False
-) -> list[Clip | None] | None:
+def clips_by_name(paths: Sequence[str], root: Location | None = None) -> list[Clip | None] | None:
     """What DCASE names say about each clip; None where no clip has such a name.
 
     Folders tell machine and year, and the split where the name does not. Without a year in the
-    folders, it is that of the form of the names. A clip with another name is None, but without a
-    known split it may not lie beside test clips.
+    folders, it is that of the form of the names. A clip with another name is None.
 
     >>> clips_by_name(["fan/train/section_00_source_train_normal_0001.wav"])[0].machine
     'fan'
@@ -80,13 +76,6 @@ def clips_by_name(
             continue
         year = folder.year or (2020 if name.domain == ONE_DOMAIN else later)
         clips.append(_clip(path, name, folder, year))
-    others = [path for path, name in zip(paths, names, strict=True) if name is None]
-    if others and not split_known and any(clip and clip.split != "train" for clip in clips):
-        raise InputError(
-            "there is no column 'split', and only some names mark test clips as those of DCASE do; "
-            f"{quantity(others, 'clip')} with other names: {name_list(others, 3)}. Add a column "
-            "'split' with train or test for every clip."
-        )
     return clips
 
 
@@ -121,7 +110,7 @@ def read_tree(
     `paths` are relative to `root`. Where the baseline's labelled copies are beside the anonymous
     test clips of a machine, the copies are read. Oddities are appended.
     """
-    found = clips_by_name(paths, root, split_known=True)
+    found = clips_by_name(paths, root)
     if found is None:
         return None
     clips = [clip for clip in found if clip is not None]
@@ -130,21 +119,13 @@ def read_tree(
             f"{quantity(others, 'clip')} left out, with a name not of DCASE's form: "
             f"{name_list(others)}."
         )
-    years = {clip.year for clip in clips if clip.year is not None}
-    if year is not None and years - {year}:
-        listed = name_list(map(str, sorted(years)))
-        if len(years) > 1:
-            raise DataError(
-                f"{root} holds the years {listed}, and year is {year}. Read one year at a time, or "
-                "leave year out."
-            )
-        oddities.append(f"Folders or names say the year {listed}, but {year} is used, as given.")
-    clips = [replace(clip, year=year or clip.year) for clip in _without_doubles(clips, oddities)]
-    for of_year, machine in group_clips(clips):
-        known = MACHINES.get(of_year or 0)
-        if known and machine not in known["dev"] + known["eval"]:
-            oddities.append(f"{machine} is not a machine of DCASE {of_year}.")
-    return clips
+    years = {clip.year for clip in clips if clip.year is not None} - {year}
+    if year is not None and years:
+        raise DataError(
+            f"Folders or names of {root} say the year {name_list(map(str, sorted(years)))}, not "
+            f"{year}. Leave the year out, or give the folder of that year."
+        )
+    return [replace(clip, year=year or clip.year) for clip in _without_doubles(clips, oddities)]
 
 
 def _without_doubles(clips: Sequence[Clip], oddities: list[str]) -> list[Clip]:

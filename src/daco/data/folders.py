@@ -147,7 +147,7 @@ def read_folder(
     others = [path for place in places if inside and not place.words for path in place.paths]
     places = [place for place in places if place.words or not inside]
     normals = [place for place in places if place.clip_split == "train"] or places
-    levels, notes = list(range(1, deepest + 1)), list[str]()
+    notes: list[str] = []
     if domain_level is None:
         levels = _levels_that_count(normals, machine_level, notes)
         machine_level, domain_level = _usual_levels(normals, machine_level, levels)
@@ -161,18 +161,6 @@ def read_folder(
         )
         if outside
     ]
-    lower = [level for level in levels if level >= max(chosen[0] + 1, domain_level)]
-    deep = [
-        path
-        for place in normals
-        for path in place.paths
-        if path in clips and {*map(place.name, lower)} - {"", clips[path].domain}
-    ]
-    if deep and max(chosen):
-        oddities.append(
-            f"{quantity(deep, 'clip')} in subfolders of a domain, read as clips of that domain: "
-            f"{name_list(sorted(deep))}."
-        )
     in_order = [clips[path] for path in paths if path in clips]
     return in_order, oddities, _understood(in_order, *chosen, notes)
 

@@ -199,7 +199,12 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
     frame = table.to_pandas()
     if frame["session"].isna().all():
         del frame["session"]
-    frame["path"] = [_path_from(path.parent, place) for place in table.paths()]
+    if is_remote(path) and not is_remote(table.root):
+        raise InputError(
+            f"A manifest in {path.parent} cannot name the local recordings in {table.root}. Write "
+            "the manifest to this computer."
+        )
+    frame["path"] = [_path_from(path.parent, place) or str(place) for place in table.paths()]
     frame["attributes"] = [
         json.dumps(dict(each), ensure_ascii=False) if each else None for each in frame["attributes"]
     ]
@@ -211,62 +216,39 @@ def write_manifest(table: ClipTable, path: Location | str) -> None:
             frame.astype(dict.fromkeys(texts, "string")).to_parquet(temporary, index=False)
 
 
-def _path_from(folder: Location, place: Location) -> str:
-    """The path of a recording as a manifest in this folder names it."""
-    if is_remote(place):
-        return str(place).removeprefix(f"{str(folder).rstrip('/')}/")
-    if not isinstance(folder, Path):
-        raise InputError(
-            f"A manifest in {folder} cannot name local recordings such as {place}. Write the "
-            "manifest to this computer."
-        )
-    return _relative_to(os.path.abspath(place), os.fspath(folder))
-
-
 def _located(texts: Sequence[Any], manifest: Location) -> tuple[Location, list[str]]:
-    """The root of the clips, and their paths relative to it, with slashes.
+    """The root of the clips, and their paths relative to it.
 
     The root is the manifest's folder, or the bucket of the first recording if that is a URL.
     """
     root, paths = manifest.parent, []
-    if is_url(str(texts[0])) and is_remote(first := parse_location(str(texts[0]))):
-        root = bucket_of(first)
     for row, text in enumerate(map(str, texts), 1):
         try:
-            paths.append(
-                _in_folder(root, text) if isinstance(root, Path) else _in_store(root, text)
-            )
+            place = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
         except InputError as error:
             raise DataError(f"row {row}, column 'path': {error.reason}", path=manifest) from None
+        if row == 1 and is_remote(place) and is_url(text):
+            root = bucket_of(place)
+        path = _path_from(root, place)
+        if path is None:
+            raise DataError(
+                f"row {row}, column 'path': {str(place)!r} is not in {root}. Name recordings in "
+                "other folders of a store by URLs, and write one manifest for each bucket.",
+                path=manifest,
+            )
+        paths.append(path)
     return root, paths
 
 
-def _in_store(root: Any, text: str) -> str:
-    whole = parse_location(text) if is_url(text) else root / text.replace("\\", "/")
-    path = ".."
-    if is_remote(whole) and whole.protocol == root.protocol:
-        path = posixpath.relpath(f"/{whole.path.lstrip('/')}", f"/{root.path.lstrip('/')}")
-    if path.startswith(".."):
-        raise InputError(
-            f"{text!r} is not in {root}. Name recordings in other folders by URLs, and write one "
-            "manifest for each bucket."
-        )
-    return path
-
-
-def _in_folder(root: Path, text: str) -> str:
-    if is_url(text):
-        shown = str(parse_location(text))  # without what is secret
-        raise InputError(f"{shown!r} is remote, but other paths are local. Write two manifests.")
-    if "\\" in text and not os.path.exists(os.path.join(root, text)):  # written under Windows
-        text = text.replace("\\", "/")
-    local = os.path.normpath(os.path.join(root, text))
-    if os.path.isabs(text) and not local.startswith(os.path.join(root, "")):
-        return local.replace(os.sep, "/")
-    return _relative_to(local, os.fspath(root))
-
-
-def _relative_to(path: str, folder: str) -> str:
-    with contextlib.suppress(ValueError):  # another drive
-        path = os.path.relpath(path, folder)
-    return path.replace(os.sep, "/")
+def _path_from(folder: Location, place: Location) -> str | None:
+    """The path of a recording from a folder, with slashes; None if it is elsewhere."""
+    if isinstance(folder, Path) and isinstance(place, Path):
+        path = os.path.normpath(place)
+        with contextlib.suppress(ValueError):  # another drive
+            path = os.path.relpath(path, folder)
+        return path.replace(os.sep, "/")
+    if not is_remote(folder) or not is_remote(place) or folder.protocol != place.protocol:
+        return None
+    here, there = ("/" + each.path.lstrip("/") for each in (folder, place))
+    path = posixpath.relpath(there, here)
+    return None if path.startswith("..") else path

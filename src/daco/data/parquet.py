@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -32,7 +31,6 @@ LARGE, UNPACKED = 2**30, 20
 """Bytes that any file may become in memory, and bytes that each byte of a larger one may become."""
 
 _TYPES = {"year": pa.int32(), "label": pa.int8()}
-_NULLABLE = ("year", "domain", "label", "session")
 
 
 @dataclass(frozen=True)
@@ -67,24 +65,20 @@ class StoredVectors:
         rows = np.arange(self.shape[0])[wanted]
         order = np.argsort(rows, kind="stable")
         vectors = np.empty((len(rows), self.shape[1]), np.float32)
-        stop = 0
         with naming_file(self.path), open_table(self.path) as file:
-            for group in range(file.num_row_groups):
-                start, stop = stop, stop + file.metadata.row_group(group).num_rows
-                first, last = np.searchsorted(rows, [start, stop], sorter=order)
-                columns = _leaf(file, self.column) if first < last else []
-                batches = file.iter_batches(ROW_GROUP, [group], columns) if columns else ()
-                for batch in batches:
-                    part = _as_matrix(batch[self.column], self.column, start)
-                    if part.shape[1] != self.shape[1]:
-                        raise InputError(
-                            f"row {start} has {part.shape[1]} values, row 0 has {self.shape[1]}. "
-                            "Embed all clips with one network and one readout."
-                        )
+            sizes = [file.metadata.row_group(each).num_rows for each in range(file.num_row_groups)]
+            starts, n_found = np.cumsum([0, *sizes]), 0
+            groups = np.unique(np.searchsorted(starts, rows, side="right") - 1)
+            for group in groups[groups < len(sizes)].tolist():
+                start = int(starts[group])
+                for batch in file.iter_batches(ROW_GROUP, [group], _leaf(file, self.column)):
+                    part = _as_matrix(batch[self.column], self.column, start, self.shape[1])
                     ends = np.searchsorted(rows, [start, start + len(part)], sorter=order)
                     here = order[slice(*ends)]
                     vectors[here] = part[rows[here] - start]
-                    start += len(part)
+                    start, n_found = start + len(part), n_found + len(here)
+            if n_found < len(rows):  # a damaged file counts its rows in several ways
+                raise InputError("it holds fewer vectors than clips. Embed the clips again.")
         return vectors
 
 
@@ -139,15 +133,11 @@ def write_parquet(
     arrays = {name: _arrow_column(name, columns[name]) for name in columns if name not in own}
     arrays |= {column_name(readout, vectors): array for readout, array in vectors.items()}
     arrays |= {name: _arrow_column(name, columns[name]) for name in own}
-    fields = [
-        pa.field(name, array.type, nullable=name in own or name in _NULLABLE)
-        for name, array in arrays.items()
-    ]
     stored = {PREFIX + key: value for key, value in metadata.items()}
     stored[PREFIX + "readouts"] = json.dumps(list(vectors))
-    table = pa.table(list(arrays.values()), schema=pa.schema(fields, metadata=stored))
-    text = [field.name for field in fields if not pa.types.is_fixed_size_list(field.type)]
-    packed = {f"{each.name}.list.element": "none" for each in fields if each.name not in text}
+    table = pa.table(arrays, metadata=stored)
+    text = [name for name in arrays if not is_embedding(name)]
+    packed = {f"{name}.list.element": "none" for name in arrays if is_embedding(name)}
     options: Any = {"compression": dict.fromkeys(text, "zstd") | packed, "use_dictionary": text}
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, row_group_size=ROW_GROUP, write_statistics=text, **options)
@@ -233,6 +223,7 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column, None where they are missing; equal texts are one object."""
     if not pa.types.is_dictionary(column.type):
         return list(column.to_pylist())
+    column.validate(full=True)  # of a damaged file, codes may have no word
     values: list[Any] = []
     for chunk in column.chunks:
         words = [*chunk.dictionary.to_pylist(), None]
@@ -252,9 +243,8 @@ def naming_file(path: Location) -> Iterator[None]:
         reason = str(error).strip().partition("\n")[0].rstrip(".") or "empty file"
         raise DataError(f"not a readable Parquet file ({reason}).", path=path) from None
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)  # of Arrow, whose text names the file again
         first_line = str(error).strip().partition("\n")[0].rstrip(".")
-        reason = os.strerror(errno.ENOENT) if missing else error.strerror or first_line
+        reason = os.strerror(error.errno) if error.errno else first_line
         raise DataError(f"cannot be read ({reason}).", path=path) from None
     except UnicodeDecodeError:
         raise DataError("holds text that is not UTF-8. Write it again.", path=path) from None
@@ -283,23 +273,23 @@ def _leaf(file: pq.ParquetFile, name: str) -> list[str]:
     return [path for path in paths if path.rsplit(".", 2)[0] == name] or [name]
 
 
-def _as_matrix(column: pa.Array, name: str, first: int = 0) -> Float32s:
+def _as_matrix(column: pa.Array, name: str, first: int = 0, dim: int | None = None) -> Float32s:
     """A list column as a matrix, a view of Arrow's memory where it is a fixed-size list.
 
-    Errors count rows from `first`, the row of the file that the column begins with.
+    Errors count rows from `first`, the row of the file that the column begins with. `dim` is the
+    length of the vectors where it is known.
     """
     kind, label = column.type, f"column {name!r}"
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind)
     if not (is_list or pa.types.is_large_list(kind)) or not pa.types.is_floating(kind.value_type):
         raise InputError(f"{label} must hold lists of floats. Got {kind} instead.")
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    dim, wrong = int(lengths[0]), lengths != lengths[0]
-    if wrong.any() or not dim:
+    dim = dim or int(lengths[0])
+    if (wrong := lengths != dim).any() or not dim:
         row = int(np.argmax(wrong))
-        other = f", row {first} has {dim}" if dim else ""
         raise InputError(
-            f"{label} row {first + row} has {lengths[row]} values{other}. Embed all clips with one "
-            "network and one readout."
+            f"{label} row {first + row} has {lengths[row]} values, row 0 has {dim}. Embed all "
+            "clips with one network and one readout."
         )
     # Missing values become NaN.
     values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), dim)

@@ -11,7 +11,10 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
 
 from daco.data.clips import ONE_DOMAIN, Clip
 from daco.data.folders import TIMES, meaning_of_folders
@@ -19,10 +22,11 @@ from daco.errors import DataError, InputError
 from daco.files.remote import Location, statuses
 from daco.text import name_list, quantity
 
-_RULE = re.compile(r"folder:[1-9]|gap:[1-9]\d{0,6}(s|min|h|d)|attribute:.+", re.ASCII)
+_RULE = re.compile(
+    r"folder:[1-9]|gap:[1-9]\d{0,5}(s|min|h)|gap:[1-9]\d{0,3}d|attribute:.+", re.ASCII
+)
 _FEW = 6  # with fewer sessions, the realised rate may be several times the nominal one
 _FIELDS = ("year", "month", "day", "hour", "minute", "second")
-_UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 
 
 def find_sessions(
@@ -131,10 +135,8 @@ def _apply(
         how = "times of last change, which copying may alter"
         files = statuses(root, [clip.path for clip in clips])
         times = [None if file is None else _time_of_change(file.st_mtime_ns) for file in files]
-    unit = value.lstrip("0123456789")
-    gap = timedelta(**{_UNITS[unit]: int(value.removesuffix(unit))})
     hint = "Names such as 20260512_083000.wav show when a clip was recorded."
-    return _runs(times, gap), f"{rule} ({how})", hint
+    return _runs(times, value), f"{rule} ({how})", hint
 
 
 def _time_of_change(nanoseconds: int) -> datetime:
@@ -146,15 +148,14 @@ def _values(clip: Clip, keys: Sequence[str]) -> str:
     return ", ".join(f"{key} {clip.attributes[key]}" for key in keys if key in clip.attributes)
 
 
-def _runs(times: Sequence[datetime | None], gap: timedelta) -> list[str | None]:
+def _runs(times: Sequence[datetime | None], gap: str) -> list[str | None]:
     """The start of the run of each time; a run ends where none follows within the gap."""
-    starts: dict[datetime | None, str | None] = {None: None}
-    last = None
-    for time in sorted(filter(None, times)):
-        near = last is not None and time - last <= gap
-        starts[time] = starts[last] if near else str(time)
-        last = time
-    return [starts[time] for time in times]
+    import pandas as pd
+
+    ordered = pd.Series(np.array(times, dtype="datetime64[s]")).sort_values()
+    is_start = ~(ordered.diff() <= pd.Timedelta(gap.replace("d", "D")))
+    starts = ordered.where(is_start).ffill().where(ordered.notna()).sort_index()
+    return [None if pd.isna(start) else str(start) for start in starts]
 
 
 def recording_time(path: str) -> datetime | None:
@@ -173,8 +174,9 @@ def recording_time(path: str) -> datetime | None:
     for folder in ("", *reversed(folders), *reversed(nested)):
         text = f"{folder} {name}".lstrip()
         for match in (match for pattern in TIMES for match in pattern.finditer(text)):
-            fields = match.groupdict("0")
-            year, *others = (int(fields.get(each, 0)) for each in _FIELDS)
+            known = match.groupdict("0")
+            fields: list[Any] = [int(known.get(each, 0)) for each in _FIELDS]
+            fields[0] += 2000 if fields[0] < 100 else 0
             with contextlib.suppress(ValueError):  # 31 February
-                return datetime(year if year > 99 else 2000 + year, *others)
+                return datetime(*fields)
     return None

@@ -27,9 +27,6 @@ from daco.validation import Float32s, Indices, as_embeddings, as_float32, is_utf
 if TYPE_CHECKING:
     from daco.data.parquet import StoredVectors
 
-VIEWS_VERSION = 1
-"""Of the metadata that describes the views of several networks; no other is read."""
-
 ORIGIN = ("backbone", "weights_sha256", "precision", "sample_rate", "resampler", "package")
 
 
@@ -291,16 +288,12 @@ def _matrices(given: Mapping[str, ArrayLike], label: str) -> dict[str, Float32s]
 
 def views_text(views: Mapping[str, Mapping[str, str]]) -> str:
     """The metadata about views of several networks, by name."""
-    return json.dumps({"version": VIEWS_VERSION, "views": views})
+    return json.dumps(views)
 
 
 def stored_views(metadata: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """What the metadata of a table says about views of several networks; {} of one network."""
-    if "views" not in metadata:
-        return {}
-    stored = parse_json(metadata["views"])
-    known = isinstance(stored, dict) and stored.get("version") == VIEWS_VERSION
-    views = stored.get("views") if known else None
+    views = parse_json(metadata.get("views", "{}"))
     if not isinstance(views, dict) or not all(
         isinstance(view, dict) and all(isinstance(value, str) for value in view.values())
         for view in views.values()

@@ -62,21 +62,9 @@ class Views:
         """The columns of each view."""
         return [rows[..., a:b] for a, b in pairwise(accumulate(self.sizes, initial=0))]
 
-    def rows(self, X: Any, name: str = "X") -> Floats:
+    def rows(self, X: Any) -> Floats:
         """The checked rows of an array, or of a mapping with an array for every view."""
-        if not is_by_view(X):
-            return as_embeddings(X, name, dim=self.dim)
-        if len(self.names) == len(X) == 1:
-            return as_embeddings(next(iter(X.values())), name, dim=self.dim)
-        if set(X) != set(self.names):
-            raise InputError(
-                f"{name} must have the views {name_list(self.names)}. Got {name_list(X)}."
-            )
-        parts = [
-            as_embeddings(X[view], f"{name}[{view!r}]", dim=size)
-            for view, size in zip(self.names, self.sizes, strict=True)
-        ]
-        return _side_by_side(dict(zip(self.names, parts, strict=True)), name)
+        return join_views(X, self)[0]
 
 
 def is_by_view(X: Any) -> bool:
@@ -111,21 +99,19 @@ def join_views(X: Any, views: Views | None = None) -> tuple[Floats, Views]:
     >>> rows.shape, views.names
     ((4, 5), ('mod', 'cep'))
     """
-    if views is not None:
-        return views.rows(X), views
-    if not is_by_view(X):
-        rows = as_embeddings(X)
-        return rows, Views((ONE_VIEW,), (rows.shape[1],))
+    if not is_by_view(X) or (views is not None and len(views.names) == len(X) == 1):
+        array = next(iter(X.values())) if is_by_view(X) else X
+        rows = as_embeddings(array, dim=None if views is None else views.dim)
+        return rows, views or Views((ONE_VIEW,), (rows.shape[1],))
     if not X:
         raise InputError("X must have at least one view: a mapping with an array for each.")
-    parts = {name: as_embeddings(values, f"X[{name!r}]") for name, values in X.items()}
-    views = Views(tuple(parts), tuple(part.shape[1] for part in parts.values()))
-    return _side_by_side(parts, "X"), views
-
-
-def _side_by_side(parts: Mapping[str, Floats], name: str) -> Floats:
-    counts = {view: len(part) for view, part in parts.items()}
+    sizes = dict.fromkeys(X) if views is None else dict(zip(views.names, views.sizes, strict=True))
+    if set(X) != set(sizes):
+        raise InputError(f"X must have the views {name_list(sizes)}. Got {name_list(X)}.")
+    parts = {name: as_embeddings(X[name], f"X[{name!r}]", dim=dim) for name, dim in sizes.items()}
+    counts = {name: len(part) for name, part in parts.items()}
     if len(set(counts.values())) > 1:
-        raise InputError(f"Every view of {name} needs a row for each clip. Got {counts}.")
+        raise InputError(f"Every view of X needs a row for each clip. Got {counts}.")
+    views = views or Views(tuple(parts), tuple(part.shape[1] for part in parts.values()))
     arrays = list(parts.values())
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1)
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=1), views

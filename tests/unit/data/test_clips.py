@@ -119,7 +119,7 @@ def test_paths_of_a_manifest_may_leave_its_folder_or_come_from_windows(tmp_path)
     assert [clip.path for clip in table] == ["../other/a.wav", "sub/b.wav", "c.wav"]
     assert all(path.is_file() for path in table.paths())
     (clip,) = read_clips(manifest(tmp_path / "lists", f"path\n{outside}\n"))
-    assert clip.path == (tmp_path / "other/a.wav").as_posix()
+    assert clip.path == "../other/a.wav"
 
 
 @pytest.mark.parametrize(
@@ -252,17 +252,3 @@ def test_a_real_table_survives_a_manifest_elsewhere(tmp_path, name):
     write_manifest(table, tmp_path / name)
     assert (tmp_path / name).read_bytes() == first
     assert [each.name for each in tmp_path.iterdir()] == [name]
-
-
-def test_truth_reaches_the_clips_of_a_manifest(tmp_path):
-    make(tmp_path, "x/section_00_0000.wav", "x/section_00_0001.wav")
-    for kind in ("data", "domain"):
-        folder = tmp_path / "evaluator" / f"ground_truth_{kind}"
-        folder.mkdir(parents=True)
-        (folder / "ground_truth_saw_section_00_test.csv").write_text(
-            "section_00_0001.wav,1\nsection_00_0000.wav,0\n"
-        )
-    text = "path,machine,split\nx/section_00_0000.wav,saw,test\nx/section_00_0001.wav,saw,test\n"
-    table = read_clips(manifest(tmp_path, text), truth=tmp_path / "evaluator")
-    assert table.columns()["label"] == [0, 1]
-    assert table.columns()["domain"] == ["source", "target"]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import datetime, timedelta
-from itertools import pairwise
+from datetime import datetime
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from real_tables import real_table
 from small_clips import FakeNet, make_clips
 
@@ -86,24 +83,6 @@ def test_a_session_ends_with_a_gap_and_not_with_its_length():
     assert len(set(sessions(clips, "gap:1800s").values())) == 3
     with pytest.raises(DataError, match=r"fan: all 9 clips are one session by gap:1d \(times in"):
         sessions(clips, "gap:1d")
-
-
-@given(
-    seconds=st.lists(st.integers(0, 10**6), min_size=3, max_size=20, unique=True),
-    gap=st.integers(1, 10**5),
-    order=st.randoms(use_true_random=False),
-)
-def test_sessions_by_gap_depend_on_times_alone(seconds, gap, order):
-    """They are the runs of sorted times without a longer pause, whatever the order of files."""
-    name = {s: f"{AT + timedelta(seconds=s):%Y%m%d_%H%M%S}.wav" for s in seconds}
-    shuffled = order.sample(seconds, len(seconds))
-    found = sessions(clips_of(*map(name.get, shuffled)), f"gap:{gap}s", several=False)
-    ordered = sorted(seconds)
-    for earlier, later in pairwise(ordered):
-        together = found[name[earlier]] == found[name[later]]
-        assert together == (later - earlier <= gap)
-    again = sessions(clips_of(*map(name.get, ordered)), f"gap:{gap}s", several=False)
-    assert again == found
 
 
 def test_without_times_in_names_those_of_the_files_count_and_it_is_said(tmp_path):
