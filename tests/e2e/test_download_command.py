@@ -204,7 +204,7 @@ def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
         (["dataset", "x", "--year", "2026", "--weights", "f"], "Use --weights FILE"),
         (["dataset", "x", "--year", "2026", "--machine", "toycar"], "Did you mean 'ToyCar'"),
         (["weights", "beast"], "Did you mean 'beats'"),
-        (["weights", "logmel"], "no weights 'logmel'"),
+        (["weights", "logmel"], "has no weights"),
         (["weights", "beats", "--year", "2026"], "belong to a data set"),
     ],
 )

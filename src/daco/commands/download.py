@@ -87,6 +87,8 @@ def _weights(console: Output, name: str, file: Path | None) -> None:
     from daco.backbones.weights import SOURCES
     from daco.files.download import download_weights, install_weights
 
+    if name == "logmel":
+        raise InputError("'logmel' has no weights: it works without a download.")
     if name != "all" and name not in SOURCES:
         hint = suggestion(name, SOURCES)
         known = ", ".join(SOURCES)

@@ -46,7 +46,7 @@ def fit(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
-    workers: shared.FleetProcesses = None,
+    workers: shared.Processes = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,

@@ -22,7 +22,7 @@ def inject(
     per_domain: shared.PerDomain = 20,
     level: shared.Levels = None,
     fault: shared.Faults = None,
-    seed: shared.FaultSeed = 0,
+    seed: shared.Seed = 0,
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
 ) -> None:

@@ -28,7 +28,7 @@ def sensitivity(
     rate: shared.Rate = None,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
-    seed: shared.FaultSeed = 0,
+    seed: shared.Seed = 0,
     domain_level: shared.DomainLevel = None,
 ) -> None:
     """Measure which faults a model catches, by kind and level.
