@@ -190,7 +190,7 @@ def test_one_bad_archive_does_not_stop_the_others(records, tmp_path):
         (["dataset", "x", "--year", "2022"], "2022"),
         (["dataset", "x", "--year", "2026", "--machine", "toycar"], "Did you mean 'ToyCar'"),
         (["weights", "beast"], "Did you mean 'beats'"),
-        (["weights", "logmel"], "no weights 'logmel'"),
+        (["weights", "logmel"], "has no weights"),
         (["weights", "beats", "--year", "2026"], "belong to a data set"),
     ],
 )

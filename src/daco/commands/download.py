@@ -79,6 +79,8 @@ def _weights(console: Output, name: str) -> None:
     from daco.backbones.weights import SOURCES
     from daco.files.download import download_weights
 
+    if name == "logmel":
+        raise InputError("'logmel' has no weights: it works without a download.")
     if name != "all" and name not in SOURCES:
         hint = suggestion(name, SOURCES)
         known = ", ".join(SOURCES)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from daco.commands import options as shared
 from daco.commands.console import Output, interruptible, progress_bars, show_skipped
@@ -40,13 +39,15 @@ def embed(
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
+    from daco.backbones import load
     from daco.data.sources import read_clips
     from daco.embedding.embed import embed_clips
 
     console, errors = Output(), Output(stderr=True)
     table = read_clips(clips, truth=truth, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
-    net = load_network(errors, "+".join(backbone), engine, weights, device, precision)
+    here = device if engine == "local" else "cpu"  # workers of a cluster load the network, too
+    net = load("+".join(backbone), weights, here, precision)
     advice = "Finished work is kept; the same command continues it."
     with interruptible(advice), progress_bars(errors) as report:
         result = embed_clips(
@@ -76,19 +77,3 @@ def embed(
         )
     console.write(text, wrap=False)
     show_skipped(console, result.skipped, code=shared.SKIPPED_EXIT)
-
-
-def load_network(
-    errors: Output,
-    backbone: str,
-    engine: str,
-    weights: Path | None,
-    device: str,
-    precision: str = "fp32",
-) -> Any:
-    """Load a network; workers of a cluster load it themselves, so that here it is on the CPU."""
-    from daco.backbones import load
-
-    with errors.status(f"loading {backbone}..."):
-        here = device if engine == "local" else "cpu"
-        return load(backbone, weights=weights, device=here, precision=precision)

@@ -12,7 +12,6 @@ import typer
 
 from daco.commands import options as shared
 from daco.commands.console import MANY, Output, interruptible, progress_bars, show_skipped
-from daco.commands.embed import load_network
 from daco.commands.models import show_files, show_model
 from daco.commands.options import (
     Location,
@@ -47,7 +46,7 @@ def fit(
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",
-    workers: shared.FleetProcesses = None,
+    workers: shared.Processes = None,
     engine: shared.Engine = "local",
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
@@ -66,6 +65,7 @@ def fit(
 
     Exit codes: 0 success, 4 recordings were left out, 2 a mistake in the call or the data.
     """
+    from daco.backbones import load
     from daco.compute import jobs_for
     from daco.data.table import is_table
     from daco.detector.decision import require_rate
@@ -91,7 +91,8 @@ def fit(
         all_views = is_blend and views is None  # a blend takes all views that nobody named
         if all_views and "logmel" not in networks:
             networks.append("logmel")
-        net = load_network(errors, "+".join(networks), engine, weights, device)
+        here = device if engine == "local" else "cpu"  # workers of a cluster load it, too
+        net = load("+".join(networks), weights, here)
         if all_views and len(net.networks) == 1:
             views = "+".join(net.default_views)
         with progress_bars(errors) as report:

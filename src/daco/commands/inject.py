@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, progress_bars
-from daco.commands.embed import load_network
+from daco.commands.console import Output, progress_bars
 from daco.commands.options import require_folder
 from daco.text import quantity
 
@@ -23,7 +22,7 @@ def inject(
     per_domain: shared.PerDomain = 20,
     level: shared.Levels = None,
     fault: shared.Faults = None,
-    seed: shared.FaultSeed = 0,
+    seed: shared.Seed = 0,
     machine_level: shared.MachineLevel = None,
     domain_level: shared.DomainLevel = None,
 ) -> None:
@@ -37,6 +36,7 @@ def inject(
     Exit codes: 0 success, 2 a mistake in the call or the data.
     """
     from daco.audio.microphones import parse_channel
+    from daco.backbones import load
     from daco.data.sources import read_clips
     from daco.embedding.output import replaceable
     from daco.synthetic.faults import KINDS, LEVELS
@@ -50,8 +50,8 @@ def inject(
     table = read_clips(clips, machine_level=machine_level, domain_level=domain_level)
     errors.notes(table.remarks)
     chosen = choose_recordings(table, per_domain, seed)
-    net = load_network(errors, "+".join(backbone), "local", weights, device, precision)
-    with interruptible("Nothing was written."), progress_bars(errors) as report:
+    net = load("+".join(backbone), weights, device, precision)
+    with progress_bars(errors) as report:
         progress = partial(report, "injecting")
         faults = inject_recordings(
             chosen, net, plan, readouts=readout, channel=policy, progress=progress

@@ -130,36 +130,19 @@ Channel = Annotated[
 Engine = Annotated[
     str, option("Run here (local), on the Ray cluster of RAY_ADDRESS (ray) or of ray://head:10001.")
 ]
-Processes = Annotated[
-    int | None, option("Use this many processes. The default is one per core.", min=1)
-]
-FleetProcesses = Annotated[
-    int | None, option("Use this many processes: 1, or one per core from 40 machines on.", min=1)
-]
-CriterionSeed = Annotated[int, option("Set the seed of the criterion's random splits.", min=0)]
+Processes = Annotated[int | None, option("Use this many processes. The default suits.", min=1)]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
 Grid = Annotated[str, option("Choose from 9, 45 or 51, names with commas, or their file.")]
 
 # Models and verdicts
 ModelPath = Annotated[Path, argument("Use this model file of daco fit.", parser=as_local)]
-Window = Annotated[float | None, option("Cut recordings into windows of this many seconds.")]
-Hop = Annotated[
-    float | None, option("Start a window every so many seconds, by default their length.")
-]
-Aggregate = Annotated[str, option("Decide by the worst window (max), mean, or worst three (top3).")]
 Rate = Annotated[float | None, option("Use this false-alarm rate instead of the model's own.")]
-AlarmRuleOption = Annotated[
-    str | None,
-    option(
-        "Alarm at '3 of 5' anomalous recordings, at every one, by evidence ('1 a month'), or off."
-    ),
-]
 
 # Faults
 Faults = Annotated[list[str] | None, option("Add this fault, by default all. Repeat it for more.")]
 Levels = Annotated[list[float] | None, option("Use this fault level in dB. Repeat it for more.")]
 PerDomain = Annotated[int, option("Use at most this many recordings of each domain.", min=1)]
-FaultSeed = Annotated[int, option("Set the seed that draws recordings and faults.", min=0)]
+Seed = Annotated[int, option("Set the seed of all that is random.", min=0)]
 
 # Output
 Verbose = Annotated[bool, flag("--verbose", "Print configuration, scores and hashes, too.")]

@@ -17,7 +17,7 @@ import typer
 from daco.commands import options as shared
 from daco.commands.console import Output, progress_bars, show_skipped
 from daco.commands.models import JUDGED, alarm_limit, show_verdict
-from daco.commands.options import Location, argument, as_location, flag, location_option
+from daco.commands.options import Location, argument, as_location, flag, location_option, option
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.text import quantity, spreadsheet_safe
 
@@ -42,9 +42,11 @@ def score(
     healthy: Annotated[
         Location | None, location_option("Explain with these healthy recordings, not the model's.")
     ] = None,
-    window: shared.Window = None,
-    hop: shared.Hop = None,
-    aggregate: shared.Aggregate = "max",
+    window: Annotated[float | None, option("Cut into windows of this many seconds.")] = None,
+    hop: Annotated[float | None, option("Start a window every so many seconds.")] = None,
+    aggregate: Annotated[
+        str, option("Decide by the worst window (max), mean, or worst three (top3).")
+    ] = "max",
     rate: shared.Rate = None,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",

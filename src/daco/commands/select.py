@@ -22,10 +22,10 @@ def select(
     table: Annotated[Location, location_argument("Use the training clips of this table.")],
     grid: shared.Grid = "9",
     readout: Annotated[str | None, option("Use this readout, not the first.")] = None,
-    seed: shared.CriterionSeed = 0,
+    seed: shared.Seed = 0,
     splits: shared.Splits = shared.SPLITS,
     as_json: shared.AsJson = False,
-    workers: shared.FleetProcesses = None,
+    workers: shared.Processes = None,
     engine: shared.Engine = "local",
 ) -> None:
     """Choose a configuration without labels, and show whether the choice exceeds the noise.

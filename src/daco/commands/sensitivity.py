@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, progress_bars
+from daco.commands.console import Output, progress_bars
 from daco.commands.options import Location, location_argument, option, require_folder
 from daco.errors import InputError
 
@@ -28,7 +28,7 @@ def sensitivity(
     rate: shared.Rate = None,
     weights: shared.Weights = None,
     device: shared.Device = "cpu",
-    seed: shared.FaultSeed = 0,
+    seed: shared.Seed = 0,
     domain_level: shared.DomainLevel = None,
 ) -> None:
     """Measure which faults a model catches, by kind and level.
@@ -58,9 +58,8 @@ def sensitivity(
     loaded = loaded if rate is None else loaded.at_rate(rate)
     clips = read_clips(normals, domain_level=domain_level)
     errors.notes(clips.remarks)
-    with errors.status("loading the network..."):
-        listener = Listener(loaded.frontend, weights=weights, device=device)
-    with interruptible("Nothing was written."), progress_bars(errors) as report:
+    listener = Listener(loaded.frontend, weights=weights, device=device)
+    with progress_bars(errors) as report:
         progress = partial(report, "injecting")
         rates = tables.measure_sensitivity(
             loaded, clips, listener, plan, per_domain=per_domain, progress=progress

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from daco.commands import options as shared
-from daco.commands.console import Output, interruptible, progress_bars
+from daco.commands.console import Output, progress_bars
 from daco.commands.options import argument, flag, option
 from daco.commands.plant import monitor_packages
 from daco.errors import DacoError, InputError
@@ -50,7 +50,7 @@ def start(
         )
     if not recordings.is_dir():
         raise InputError("there is no such folder. Give the folder of recordings.", path=recordings)
-    with interruptible("Nothing was started."), progress_bars(errors) as report:
+    with progress_bars(errors) as report:
         gathered = plant.gather(recordings, report, machine_level, domain_level)
         names = [each.machine for each in gathered.machines]
         found = list(plant.fit_plant(gathered.machines, safe_names(names), out / "models", report))

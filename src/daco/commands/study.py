@@ -37,7 +37,7 @@ def study(
         str, option("Choose by this rule: guarded, label-free, paper, criterion or dev.")
     ] = "guarded",
     readout: Annotated[str | None, option("Use this readout, or several (A+B).")] = None,
-    seed: shared.CriterionSeed = 0,
+    seed: shared.Seed = 0,
     splits: shared.Splits = shared.SPLITS,
     false_alarm_rate: Annotated[float, option("Decide at this rate.")] = shared.FALSE_ALARM_RATE,
     workers: shared.Processes = None,

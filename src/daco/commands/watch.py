@@ -18,7 +18,7 @@ from rich.text import Text
 from daco.commands import options as shared
 from daco.commands.console import Output
 from daco.commands.models import JUDGED, headline
-from daco.commands.options import argument, flag
+from daco.commands.options import argument, flag, option
 from daco.commands.plant import PlantOrModel, monitor_packages, read_plant
 from daco.errors import InputError
 from daco.text import name_list, printable, quantity
@@ -38,7 +38,10 @@ def watch(
             "Judge a folder, an rtsp:// or http:// stream, or sound on standard input (pcm:RATE)."
         ),
     ] = None,
-    alarm: shared.AlarmRuleOption = None,
+    alarm: Annotated[
+        str | None,
+        option("Alarm at '3 of 5' anomalous recordings, at every one, at '1 a month', or off."),
+    ] = None,
     once: Annotated[bool, flag("--once", "Judge the recordings that are there, then end.")] = False,
     exit_code: Annotated[bool, flag("--exit-code", "Exit with 3 if an alarm was opened.")] = False,
 ) -> None:

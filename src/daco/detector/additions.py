@@ -19,7 +19,6 @@ from daco.embedding.normals import (
     normals_of_recordings,
     normals_of_table,
     readout_for,
-    require_alike,
 )
 from daco.errors import DataError, InputError
 from daco.files.remote import Location
@@ -49,7 +48,6 @@ def new_normals(
         table = EmbeddingTable.read(source)
         readout = readout_for(table, model.frontend, model.readout, source)
         gathered = normals_of_table(source, readout=readout, training=False, session_by=session_by)
-        require_alike(gathered.machines[0].frontend, model.frontend, source)
     else:
         listener = Listener(model.frontend, weights=weights, device=device)
         gathered = normals_of_recordings(

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from daco.audio.formats import DEFAULT_LIMITS, AudioLimits
 from daco.audio.microphones import parse_channel
 from daco.backbones import load
 from daco.backbones.protocol import Backbone
@@ -74,7 +73,6 @@ def embed_clips(
     batch_size: int = BATCH_SIZE,
     workers: int | None = None,
     progress: Progress | None = None,
-    limits: AudioLimits = DEFAULT_LIMITS,
     engine: str = "local",
     weights: Path | str | None = None,
     device: str | None = None,
@@ -110,8 +108,6 @@ def embed_clips(
         Threads that read recordings; by default 6, or 16 if they are on a remote file system.
     progress : callable, optional
         Called with the number of clips done so far, and of all clips.
-    limits : AudioLimits
-        The largest recording to decode.
     engine : str
         ``local`` for this process, or a Ray cluster as in :func:`daco.compute.run`, whose workers
         load the network by its name.
@@ -160,10 +156,9 @@ def embed_clips(
         weights=None if weights is None else str(Path(weights).resolve()),
         readouts=names,
         channel=channel,
-        limits=limits,
         batch_size=batch_size,
         workers=workers or (threads if isinstance(table.root, Path) else REMOTE_THREADS),
-        settings=settings_of(net, names, channel, limits, place),
+        settings=settings_of(net, origin),
     )
     known = fingerprints(table)
     parts = plan_parts(table, known, job.settings)
@@ -237,7 +232,7 @@ def _on_worker(job: Job, root: Location, part: Part) -> pa.Table:
         )
     file = job.weights if job.weights and Path(job.weights).exists() else None
     net = _network(job.backbone, file, job.device, job.precision)
-    if settings_of(net, job.readouts, job.channel, job.limits, job.device) != job.settings:
+    if settings_of(net, origin_of(net, job.readouts, job.channel, job.device)) != job.settings:
         raise DataError(
             f"A worker has other weights of {net.name}, or another package, than the computer that "
             "started the run. Put the same files on all nodes."

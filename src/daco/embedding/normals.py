@@ -150,7 +150,6 @@ def clips_to_judge(
     """Embeddings, names and levels of all clips of a table with a model's frontend and readout."""
     table = EmbeddingTable.read(source)
     known = readout_for(table, frontend, readout, source)
-    require_alike(frontend_of(table, _view_names(table, known)), frontend, source)
     levels = parse_levels(table.columns.get(LEVELS, ()))
     return table.matrix(known), tuple(map(str, table.columns["path"])), levels
 
@@ -158,7 +157,10 @@ def clips_to_judge(
 def readout_for(
     table: EmbeddingTable, frontend: Frontend | None, readout: str | None, source: object
 ) -> str:
-    """The readouts of a table whose vectors were made as those of a model, in its order."""
+    """The readouts of a table whose vectors were made as those of a model, in its order.
+
+    An `InputError` says how its vectors were made, if that was another way.
+    """
     readouts = {frontend_of(table, [name]): name for name in reversed(table.readouts)}
     views = () if frontend is None else [replace(view, seconds=None) for view in frontend.views]
     if views and all(view in readouts for view in views):
@@ -170,15 +172,16 @@ def readout_for(
             f"{source} has no {' and no '.join(map(repr, missing))}, which are views of the model. "
             f"It has {name_list(table.readouts)}. Embed the clips as those of the model."
         )
-    return table.readouts[0] if missing or not names else "+".join(names)
+    found = table.readouts[0] if missing or not names else "+".join(names)
+    _require_alike(frontend_of(table, _view_names(table, found)), frontend, source)
+    return found
 
 
 def _view_names(table: EmbeddingTable, readout: str) -> list[str]:
     return [readout] if readout in table.readouts else readout.split("+")
 
 
-def require_alike(given: Frontend | None, wanted: Frontend | None, source: Location) -> None:
-    """Raise `InputError` where the frontends of a table and of a model differ."""
+def _require_alike(given: Frontend | None, wanted: Frontend | None, source: object) -> None:
     if given is None or wanted is None:
         return
     made, needed = (

@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from daco.audio.decode import Decoder, read_each
-from daco.audio.formats import AudioLimits
 from daco.audio.quality import quality_of
 from daco.backbones.levels import LEVELS, levels_text
 from daco.backbones.protocol import Backbone, is_out_of_memory
@@ -143,7 +142,6 @@ class Job:
     weights: str | None
     readouts: tuple[str, ...]
     channel: int | str
-    limits: AudioLimits
     batch_size: int
     workers: int
     settings: str
@@ -187,7 +185,7 @@ def _read_ahead(
     pool: ThreadPoolExecutor, job: Job, net: Backbone, root: Location, part: Part
 ) -> Iterator[list[_Recording]]:
     """The recordings of each batch in order; threads read those of the next one meanwhile."""
-    decoders = [decoder_of(each, job.channel, job.limits) for each in net.networks]
+    decoders = [decoder_of(each, job.channel) for each in net.networks]
     submitted = (
         [pool.submit(_read, root / part.clips[row].path, part.sizes[row], decoders) for row in rows]
         for rows in _blocks(part, job.batch_size)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from daco.audio.formats import AudioLimits
 from daco.audio.microphones import parse_channel
 from daco.backbones import NAMES
 from daco.backbones.protocol import Backbone
@@ -66,10 +65,8 @@ def _network_of(net: Backbone) -> dict[str, str]:
     }
 
 
-def settings_of(
-    net: Backbone, readouts: Sequence[str], channel: int | str, limits: AudioLimits, device: str
-) -> str:
-    """A hash of everything that vectors depend on besides the recordings.
+def settings_of(net: Backbone, origin: Mapping[str, str]) -> str:
+    """A hash of everything that vectors depend on besides the recordings, given their origin.
 
     No two are equal where the weights of a network cannot be recognised.
     """
@@ -78,8 +75,7 @@ def settings_of(
         for each in net.networks
     )
     salt = "" if recognisable else os.urandom(16).hex()
-    text = json.dumps([origin_of(net, readouts, channel, device), repr(limits), salt])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(json.dumps([origin, salt]).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import soundfile
 from small_clips import RATE, FakeNet
 
 from daco.audio.decode import Decoder
-from daco.audio.formats import DEFAULT_LIMITS
 from daco.backbones import load
 from daco.backbones.logmel import BLEND_VIEWS, LogMel
 from daco.backbones.several import Networks
@@ -20,7 +19,7 @@ from daco.data.table import EmbeddingTable
 from daco.embedding.embed import _on_worker, embed_clips, worker_device
 from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
 from daco.embedding.parts import Job, embed_part, fingerprints, plan_parts
-from daco.embedding.provenance import check_readouts, settings_of
+from daco.embedding.provenance import check_readouts, origin_of, settings_of
 from daco.errors import DataError, InputError, ModelError
 
 VIEWS = ("fake", "fake-length", "mod", "env", "cep")
@@ -231,11 +230,11 @@ def test_a_listener_refuses_networks_that_are_not_the_models():
 def test_a_worker_of_a_cluster_makes_the_part_of_all_views(clips, monkeypatch):
     monkeypatch.setattr("daco.embedding.embed._network", lambda *_: both())
     net, names = both(), check_readouts(both(), None)
-    settings = settings_of(net, names, 0, DEFAULT_LIMITS, "cpu")
+    settings = settings_of(net, origin_of(net, names, 0, "cpu"))
     (part,) = plan_parts(clips, fingerprints(clips), settings)
     job = Job(
         **{"backbone": net.name, "precision": "fp32", "device": "cpu", "weights": None},
-        **{"readouts": names, "channel": 0, "limits": DEFAULT_LIMITS, "settings": settings},
+        **{"readouts": names, "channel": 0, "settings": settings},
         **{"batch_size": 2, "workers": 1},
     )
     content = _on_worker(job, clips.root, part)
