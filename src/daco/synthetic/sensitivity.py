@@ -88,17 +88,13 @@ def _injected(
     )
 
 
-def quick_sensitivity(
-    model: MachineModel, listener: Listener, progress: Progress | None = None
-) -> pd.DataFrame:
-    """A quick estimate from few recordings and few faults; it takes 2 s without a network."""
-    return detection_rates(model, quick_faults(model, listener, progress))
-
-
 def quick_faults(
     model: MachineModel, listener: Listener, progress: Progress | None = None
 ) -> EmbeddingTable:
-    """A few recordings of a model with a few faults, embedded as its normals were."""
+    """A few recordings of a model with a few faults, embedded as its normals were.
+
+    For a quick estimate: it takes 2 s without a network.
+    """
     named = zip(model.clip_names, model.clip_domains, strict=True)
     clips = tuple(Clip(name, model.machine, domain=model.domains[at]) for name, at in named)
     table = ClipTable(parse_location(model.provenance["root"]), clips)
@@ -120,7 +116,7 @@ def quick_sentences(model: MachineModel, progress: Progress | None = None) -> li
     if reason := _why_not_quick(model):
         return [reason]
     try:
-        rates = quick_sensitivity(model, Listener(model.frontend), progress)
+        rates = detection_rates(model, quick_faults(model, Listener(model.frontend), progress))
     except NotEnoughClipsError:
         return ["There are too few recordings to measure which faults the model catches."]
     except DacoError as error:
