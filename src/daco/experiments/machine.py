@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -87,7 +86,6 @@ def key_of(data: MachineData, settings: Settings) -> str:
 
 def study_machine(data: MachineData, settings: Settings) -> MachineRows:
     """Score the clips of a machine with every configuration, and compute their criteria."""
-    started = time.perf_counter()
     known = {label: normals for label, (normals, _) in data.systems.items() if normals is not None}
     bank = NormalBank(
         data.X,
@@ -111,7 +109,6 @@ def study_machine(data: MachineData, settings: Settings) -> MachineRows:
         "pseudo": None if pseudo is None else _pseudo_facts(pseudo),
     }
     clips = pd.DataFrame(_clips(bank, data, settings))
-    facts["seconds"] = round(time.perf_counter() - started, 3)
     return MachineRows(_of_machine(clips, data), _of_machine(table, data), facts)
 
 
