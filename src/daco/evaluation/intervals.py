@@ -8,7 +8,7 @@ its correlations use ``-criterion``: +1 is then a perfect predictor of the evalu
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import chain, permutations
 from math import factorial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,7 +26,6 @@ Seed = int | np.random.Generator
 
 FEWEST_MACHINES = 5
 _DRAWN = 9_999  # exchanges of two systems, where there are too many to count them all
-_BLOCK_VALUES = 7  # orderings of as many values are held at once
 
 
 @dataclass(frozen=True)
@@ -305,14 +304,10 @@ def _row_correlations(ranks_x: Float64s, ranks_y: Float64s, weights: Any = 1.0) 
 
 def _ordering_sums(fixed: Float64s, moved: Float64s) -> Float64s:
     """``fixed @ ordering`` for every ordering of `moved`."""
-    if len(fixed) <= _BLOCK_VALUES:
-        orderings = np.array(list(permutations(moved.tolist())))
-        return np.asarray(orderings @ fixed, dtype=float)
-    parts = [
-        fixed[0] * value + _ordering_sums(fixed[1:], np.delete(moved, i))
-        for i, value in enumerate(moved)
-    ]
-    return np.concatenate(parts)
+    n = len(moved)
+    values = chain.from_iterable(permutations(moved.tolist()))
+    orderings = np.fromiter(values, float, count=factorial(n) * n).reshape(-1, n)
+    return np.asarray(orderings @ fixed)
 
 
 def _picks(rng: np.random.Generator, n_draws: int, size: int) -> Indices:
