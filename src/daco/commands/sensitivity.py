@@ -61,9 +61,10 @@ def sensitivity(
     listener = Listener(loaded.frontend, weights=weights, device=device)
     with progress_bars(errors) as report:
         progress = partial(report, "injecting")
-        rates = tables.measure_sensitivity(
+        faults = tables.inject_for(
             loaded, clips, listener, plan, per_domain=per_domain, progress=progress
         )
+        rates = tables.detection_rates(loaded, faults)
     console.write(loaded.machine, style="bold")
     _show(console, rates, loaded.false_alarm_rate)
     console.write(*tables.sentences(rates))

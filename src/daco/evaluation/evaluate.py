@@ -74,8 +74,6 @@ class Evaluation:
         delta, low, high, n_machines, p_value``, paired over machines.
     failures : {system: list of str}
         The problems of systems that could not be evaluated.
-    truth : str
-        Where labels and domains come from.
     year : int or None
         The year whose metrics these are; None for those from 2022 on.
     notes : tuple of str
@@ -87,7 +85,6 @@ class Evaluation:
     official: tuple[str, ...]
     differences: pd.DataFrame
     failures: dict[str, list[str]]
-    truth: str
     year: int | None
     notes: tuple[str, ...]
 
@@ -185,10 +182,7 @@ def evaluate_scores(
         why = f"is not of {year}, and counts" if truth is None else "has no truth, and is left out"
         notes.append(f"{titles} {why}.")
     ranking, differences = _summary(machines, official, missing, year)
-    source = "file names" if truth is None else str(truth)
-    return Evaluation(
-        ranking, machines, official, differences, failures, source, year, tuple(notes)
-    )
+    return Evaluation(ranking, machines, official, differences, failures, year, tuple(notes))
 
 
 def _test_rows(path: Path, problems: list[str]) -> pd.DataFrame:

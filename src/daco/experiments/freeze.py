@@ -109,9 +109,8 @@ def freeze(result: StudyResult, out: Path | str, config: str | None = None) -> d
         )
     frozen = {"configuration": config, "rule": None, "reason": "named, not chosen by a rule"}
     if config is None:
-        values = vars(choice) | {"configuration": choice.config, "rule": choice.rule.value}
-        names = ("configuration", "rule", "reason", "agreement", "n_resamples")
-        frozen = {name: values[name] for name in names}
+        rule, reason = choice.rule.value, choice.reason
+        frozen = {"configuration": choice.config, "rule": rule, "reason": reason}
     elif config not in (known := [*result.candidates, *result.compared]):
         raise InputError(
             f"The run {folder} has no scores of {config!r}.{suggestion(config, known)}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from daco.data.views import first_view
 from daco.detector.decision import ReferenceScores
 from daco.errors import NotEnoughClipsError
+from daco.evaluation.system_scores import RUN_SCHEMA
 from daco.experiments.baselines import gaussian_mixture, selective_mahalanobis
 from daco.experiments.inputs import SOURCE, TARGET
 from daco.experiments.machine_data import MACHINE, MachineData
@@ -25,6 +26,7 @@ from daco.method.external import without_tables
 from daco.method.selection import RESAMPLES
 from daco.method.viability import PseudoScores, bank_pseudo_scores, pseudo_scores
 from daco.validation import Float64s
+from daco.version import __version__
 
 P_VALUE = "p:"
 """Before the name of a configuration: the column with its p-values."""
@@ -67,14 +69,6 @@ class Settings:
         others = BASELINES if self.baselines else ()
         return [*default, *others, *(f"ext-{label}" for label in self.systems)]
 
-    def text(self) -> str:
-        """Text that changes whenever the rows of a machine would."""
-        from joblib import hash as joblib_hash
-
-        detectors = joblib_hash(dict(self.detectors)) if self.detectors else ""
-        names = " ".join([*self.candidates, *self.compared])
-        return f"{self.seed}/{self.n_splits}/{names}/{detectors}"
-
 
 @dataclass(frozen=True, eq=False)
 class MachineRows:
@@ -85,9 +79,13 @@ class MachineRows:
     facts: dict[str, Any]
 
 
+def key_of(data: MachineData, settings: Settings) -> str:
+    """A hash of everything that enters the rows of a machine, whose vectors are in memory."""
+    return str(joblib.hash((__version__, RUN_SCHEMA, data, replace(settings, n_jobs=1))))
+
+
 def study_machine(data: MachineData, settings: Settings) -> MachineRows:
     """Score the clips of a machine with every configuration, and compute their criteria."""
-    started = time.perf_counter()
     known = {label: normals for label, (normals, _) in data.systems.items() if normals is not None}
     bank = NormalBank(
         data.X,
@@ -111,7 +109,6 @@ def study_machine(data: MachineData, settings: Settings) -> MachineRows:
         "pseudo": None if pseudo is None else _pseudo_facts(pseudo),
     }
     clips = pd.DataFrame(_clips(bank, data, settings))
-    facts["seconds"] = round(time.perf_counter() - started, 3)
     return MachineRows(_of_machine(clips, data), _of_machine(table, data), facts)
 
 

@@ -101,25 +101,11 @@ class MachineData:
 
     def vectors_hash(self) -> str:
         """SHA-256 of all that a label-free choice and the scores rest on: vectors and names."""
-        arrays = [self._matrix, self.normals, self.domains, self.clips]
-        return _hash([str(self.views), *self.key], arrays)
-
-    def fingerprint(self) -> str:
-        """SHA-256 of everything that enters the rows of the machine."""
-        arrays: list[NDArray[Any]] = [self.labels, self.test_domains]
-        for scores in self.systems.values():
-            arrays += [each for each in scores if each is not None]
-        if (made := self.faults) is not None:
-            arrays += [made.clean, made.rows, made.domains, made.vectors, made.origin, made.kinds]
-        return _hash([self.vectors_hash(), *self.systems], arrays)
-
-
-def _hash(texts: Sequence[str], arrays: Sequence[NDArray[Any]]) -> str:
-    digest = hashlib.sha256("\0".join(texts).encode())
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+        digest = hashlib.sha256("\0".join([str(self.views), *self.key]).encode())
+        for array in (self._matrix, self.normals, self.domains, self.clips):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
 
 def all_machines(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,15 +20,13 @@ from daco.errors import DacoError, DataError, InputError
 from daco.evaluation.system_scores import RUN_SCHEMA
 from daco.experiments.grids import mixed_grid, system_base
 from daco.experiments.inputs import (
-    SOURCE,
-    TARGET,
     DomainNames,
     Source,
     name_domains,
     read_tables,
     year_of,
 )
-from daco.experiments.machine import MachineRows, Settings, study_machine
+from daco.experiments.machine import MachineRows, Settings, key_of, study_machine
 from daco.experiments.machine_data import MachineData, all_machines, left_out, require_some
 from daco.experiments.provenance import input_facts, leaked_clips, missing_parts, platform_facts
 from daco.experiments.result import StudyResult
@@ -229,8 +226,7 @@ def score_machines(
     def unknown() -> Iterator[tuple[MachineData, tuple[MachineData, Settings]]]:
         for machine in machines:
             data = machine.loaded()
-            text = f"{__version__}/{RUN_SCHEMA}/{settings.text()}/{data.fingerprint()}"
-            keys[data.key] = hashlib.sha256(text.encode()).hexdigest()[:32]
+            keys[data.key] = key_of(data, settings)
             notes.extend(leaked_clips(data))
             known = None if folder is None else folder.rows(keys[data.key])
             if known is None:
@@ -317,8 +313,10 @@ def _with_faults(
     """The machines with the faults injected into them; an error where no machine has any."""
     if not sources:
         return list(machines)
-    given = read_faults(sources, [table.metadata for table in tables.values()])
-    rename = {names.source: SOURCE} | ({names.target: TARGET} if names.target else {})
+    given = [
+        replace(each, columns={**each.columns, "domain": names.rename(each.columns["domain"])})
+        for each in read_faults(sources, [table.metadata for table in tables.values()])
+    ]
     found = [
         faults_of(
             given,
@@ -329,7 +327,6 @@ def _with_faults(
             X=data.X,
             year=years[data.set],
             readout=readout,
-            rename=rename,
         )
         for data in machines
     ]

@@ -25,7 +25,7 @@ from daco.embedding.normals import Normals, NormalsByMachine, normals_of_recordi
 from daco.errors import DacoError
 from daco.files.atomic import atomic_write, replace_file
 from daco.monitoring.expectation import expectation_of_model
-from daco.synthetic.sensitivity import caught_from, quick_sensitivity
+from daco.synthetic.sensitivity import caught_from, detection_rates, quick_faults
 from daco.text import loudness_in_words, name_list, quantity
 
 Progress = Callable[[str, int, int | None], None]
@@ -134,7 +134,7 @@ def _what_it_notices(model: MachineModel) -> str:
     if model.frontend is None:
         return ""
     try:
-        rates = quick_sensitivity(model, Listener(model.frontend))
+        rates = detection_rates(model, quick_faults(model, Listener(model.frontend)))
     except DacoError:
         return ""
     worst: dict[str, float] = {}

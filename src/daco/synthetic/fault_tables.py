@@ -7,7 +7,6 @@ such recordings :func:`daco.method.viability.moved_normals` makes pseudo-anomali
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -65,13 +64,8 @@ def faults_of(
     domains: Domains,
     X: ArrayLike,
     readout: str | None = None,
-    rename: Mapping[str, str] | None = None,
 ) -> PseudoAnomalies | None:
-    """Return the faults of one machine of a study, as of `injected`; None if no table has any.
-
-    A table that was not made by a network may have a readout of another name than the study.
-    ``rename`` maps domains of the tables to those of the study.
-    """
+    """Return the faults of one machine of a study, as of `injected`; None if no table has any."""
     wanted: dict[str, Any] = {"machine": machine, "section": section}
     wanted |= {} if year is None else {"year": [year, None]}
     found = [own for own in (table.select(**wanted) for table in tables) if len(own)]
@@ -79,13 +73,7 @@ def faults_of(
         return None
     if len(found) > 1:
         raise InputError(f"{machine}: two tables have its faults. Give them once.")
-    (table,) = found
-    is_there = set((readout or "").split("+")) <= set(table.readouts)
-    if not is_there and "backbone" not in table.metadata:
-        readout = None
-    made = injected(table, names, domains, X=X, readout=readout)
-    own = [(rename or {}).get(domain, domain) for domain in made.domains.tolist()]
-    made = replace(made, domains=np.where(made.rows < 0, own, made.domains))
+    made = injected(found[0], names, domains, X=X, readout=readout)
     if not set(made.domains.tolist()) <= set(map(str, domains)):
         raise InputError(
             f"{machine}: some faults are of a domain that the normals do not have. Inject faults "

@@ -44,7 +44,7 @@ CAUGHT = 0.9
 _FEW = 20
 
 
-def measure_sensitivity(
+def inject_for(
     model: MachineModel,
     recordings: ClipTable,
     listener: Listener,
@@ -52,8 +52,8 @@ def measure_sensitivity(
     *,
     per_domain: int = 20,
     progress: Progress | None = None,
-) -> pd.DataFrame:
-    """Inject faults into normal recordings and count those that the model catches.
+) -> EmbeddingTable:
+    """Inject faults into normal recordings of a model's machine, for `detection_rates`.
 
     Parameters
     ----------
@@ -69,18 +69,6 @@ def measure_sensitivity(
         Called with the number of recordings done, and of all recordings.
     """
     plan = plan or Plan(ALL_KINDS, LEVELS)
-    faults = _injected(model, recordings, listener, plan, per_domain, progress)
-    return detection_rates(model, faults)
-
-
-def _injected(
-    model: MachineModel,
-    recordings: ClipTable,
-    listener: Listener,
-    plan: Plan,
-    per_domain: int,
-    progress: Progress | None,
-) -> EmbeddingTable:
     chosen = choose_recordings(of_machine(recordings, model.machine), per_domain, plan.seed)
     channel = listener.frontend.channel
     return inject_recordings(
@@ -88,22 +76,18 @@ def _injected(
     )
 
 
-def quick_sensitivity(
-    model: MachineModel, listener: Listener, progress: Progress | None = None
-) -> pd.DataFrame:
-    """A quick estimate from few recordings and few faults; it takes 2 s without a network."""
-    return detection_rates(model, quick_faults(model, listener, progress))
-
-
 def quick_faults(
     model: MachineModel, listener: Listener, progress: Progress | None = None
 ) -> EmbeddingTable:
-    """A few recordings of a model with a few faults, embedded as its normals were."""
+    """A few recordings of a model with a few faults, embedded as its normals were.
+
+    For a quick estimate: it takes 2 s without a network.
+    """
     named = zip(model.clip_names, model.clip_domains, strict=True)
     clips = tuple(Clip(name, model.machine, domain=model.domains[at]) for name, at in named)
     table = ClipTable(parse_location(model.provenance["root"]), clips)
     plan = Plan(("impacts", "tones", "off"), LEVELS[::2][1:])
-    return _injected(model, table, listener, plan, 3, progress)
+    return inject_for(model, table, listener, plan, per_domain=3, progress=progress)
 
 
 def _why_not_quick(model: MachineModel) -> str | None:
@@ -120,7 +104,7 @@ def quick_sentences(model: MachineModel, progress: Progress | None = None) -> li
     if reason := _why_not_quick(model):
         return [reason]
     try:
-        rates = quick_sensitivity(model, Listener(model.frontend), progress)
+        rates = detection_rates(model, quick_faults(model, Listener(model.frontend), progress))
     except NotEnoughClipsError:
         return ["There are too few recordings to measure which faults the model catches."]
     except DacoError as error:
@@ -143,7 +127,10 @@ def caught_by_both(before: MachineModel, after: MachineModel) -> tuple[int, int,
 
 
 def detection_rates(model: MachineModel, faults: EmbeddingTable) -> pd.DataFrame:
-    """The table of a model for injected faults that were embedded as its normals were."""
+    """Count the injected faults that a model catches, which were embedded as its normals were.
+
+    The result is the table that the module describes.
+    """
     readout = readout_for(faults, model.frontend, model.readout, "The table of faults")
     anomalous, in_model = _judge(model, faults.matrix(readout), faults)
     levels = parse_levels(faults.columns.get(SOUND, ()))

@@ -62,8 +62,6 @@ def test_a_preregistration_holds_what_the_choice_rests_on(run, prereg):
         "configuration": choice.config,
         "rule": "guarded",
         "reason": choice.reason,
-        "agreement": choice.agreement,
-        "n_resamples": 30,
     }
     assert document["picks"]["dev pick"] == run.choose("dev").config
     assert [row["configuration"] for row in document["grid"]] == list(FROZEN_GRID)

@@ -15,6 +15,7 @@ from daco.data.table import EmbeddingTable
 from daco.errors import DataError, InputError
 from daco.experiments import inputs
 from daco.experiments.inputs import name_domains, read_table
+from daco.experiments.machine import Settings, key_of
 from daco.experiments.machine_data import machines_of
 from daco.files.hashing import sha256_of_file
 from daco.files.remote import parse_location
@@ -68,21 +69,23 @@ def test_vectors_of_many_machines_are_read_at_once(clips, tmp_path, monkeypatch)
     assert len(calls) == 1
 
 
-def test_whatever_enters_the_rows_changes_the_fingerprint(clips, faults):
+def test_whatever_enters_the_rows_changes_their_key(clips):
     names = name_domains([clips])
-    fan, *_ = machines_of(clips, "dev", names)
+    fan = machines_of(clips, "dev", names)[0].loaded()
+    settings = Settings(("raw-k1",))
     changed = [
         {"set": "eval"},
-        {"vectors": fan.loaded().vectors * 2},
+        {"vectors": fan.vectors * 2},
         {"labels": 1 - fan.labels},
         {"domains": fan.domains[::-1]},
         {"clips": fan.clips[::-1]},
         {"systems": {"mine": (None, np.zeros(16))}},
         {"systems": {"mine": (None, np.ones(16))}},
     ]
-    prints = [fan.fingerprint(), *(replace(fan, **each).fingerprint() for each in changed)]
-    assert len(set(prints)) == len(changed) + 1
-    assert machines_of(clips, "dev", names)[0].fingerprint() == prints[0]
+    keys = [key_of(replace(fan, **each), settings) for each in ({}, *changed)]
+    assert len(set(keys)) == len(keys)
+    again = machines_of(clips, "dev", names)[0].loaded()
+    assert key_of(again, replace(settings, n_jobs=4)) == keys[0]
 
 
 def test_faults_that_do_not_fit_are_told_before_anything_is_scored(clips, faults, tmp_path):
