@@ -236,9 +236,10 @@ def test_what_holds_no_files_of_the_paper_is_refused(tmp_path):
 
 
 @pytest.fixture
-def read_once(published, monkeypatch):
-    """The command finds the results that the tests above have computed."""
+def read_once(published, found, monkeypatch):
+    """The command takes the values that the tests above have recomputed."""
     monkeypatch.setattr("reproduction.__main__.open_published", lambda path: published)
+    monkeypatch.setattr("reproduction.__main__.check", lambda each, files: found[each.id])
 
 
 def test_the_command_prints_tables_that_fit_and_the_errata(read_once, capsys):
