@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from golden_machines import MACHINES, golden_machine, scaled_error
 from numpy.testing import assert_allclose
-from shared_data import shared
 from tolerances import of_distances
 
 from daco.method import paper
@@ -98,28 +97,6 @@ def test_uniformity_of_held_out_quantiles(golden, row):
             steps = np.arange(len(x) + 1) / len(x)
             gaps.append(max((steps[1:] - x).max(), (x - steps[:-1]).max()))
     assert np.mean(gaps) == pytest.approx(machine["uniform_ks"][row], abs=1e-9)
-
-
-@pytest.mark.shared("real", "embeddings")
-@pytest.mark.parametrize("machine", ["fan", "bearing"])
-def test_real_machines(machine):
-    """The expected values are of float32 distances: 1e-3, as for the golden machines."""
-    folder = shared("real", "embeddings")
-    table = np.load(folder / f"{machine}_mn04.npz")
-    expected = np.load(folder / f"{machine}_mn04_expected.npz")
-    files = [str(name).rsplit("/", 1)[-1] for name in table["file_name"]]
-    domains = np.array(["target" if "_target_" in name else "source" for name in files])
-    train = np.array(["_train_" in name for name in files])
-    rows = [files.index(str(name).rsplit("/", 1)[-1]) for name in expected["test_file_name"]]
-    X, names = table["embedding"], expected["config_names"]
-    case = Case(names, X[train], domains[train], X[rows], domains[rows])
-    assert scaled_error(case.scores, expected["scores"], names).max() < 1e-3
-    labels = np.array(["_anomaly_" in files[row] for row in rows]) * 1
-    assert_allclose(case.metrics(labels), expected["metrics"], atol=1e-3)
-    assert case.separability() == pytest.approx(float(expected["separability"]), abs=1e-3)
-    for row in range(0, len(names), 8):
-        got = case.criterion(case.grid[row], 10).mean()
-        assert got == pytest.approx(expected["balance_ks"][row], abs=1e-3)
 
 
 @pytest.mark.parametrize(

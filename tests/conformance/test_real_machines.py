@@ -162,22 +162,16 @@ def test_without_recordings_it_cuts_what_detects_nothing(machine, embeddings):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_search_and_select_do_not_choose_what_detects_nothing(machine):
+def test_a_search_does_not_choose_what_detects_nothing(machine):
     train, _ = halves(machine)
     X, domains = train.matrix(), train.column("domain")
     pool = ["raw-k1", DEFAULT, "ldn-ratio-K1", DEGENERATE]
     search = daco.LabelFreeSearch(pool).fit(X, domains=domains)
     assert search.cv_results_["vetoed"].tolist() == [name == DEGENERATE for name in pool]
     assert DEGENERATE not in (search.choice_.pick, search.best_params_["config"])
-    unguarded = daco.LabelFreeSearch(pool, veto=False).fit(X, domains=domains)
-    assert unguarded.choice_.criterion == search.choice_.criterion
     if machine == "bearing":  # where it looks best balanced
-        assert unguarded.choice_.pick == DEGENERATE
-        (selected,) = select_label_free(train, daco.paper_grid()).machines
-        choice = selected.choice
-        assert list(choice.vetoed) == [DEGENERATE]
-        assert min(choice.criterion, key=choice.criterion.get) == DEGENERATE
-        assert DEGENERATE not in (choice.pick, choice.config)
+        criterion = search.choice_.criterion
+        assert min(criterion, key=criterion.get) == DEGENERATE
 
 
 @pytest.mark.parametrize("name", MACHINES)

@@ -35,7 +35,8 @@ def test_the_readme_prints_what_it_states(tmp_path, monkeypatch):
 
 SMALLER = {
     "--source 60 --test 40 --seconds 2": "--source 24 --test 8 --seconds 1 --workers 1",
-    "daco study": "daco study --no-report --workers 1",
+    "daco select": "daco select --splits 20",
+    "daco study": "daco study --no-report --workers 1 --splits 20",
     "daco embed": "daco embed --workers 1",
     "daco inject": "daco inject --per-domain 2",
     "daco sensitivity": "daco sensitivity --per-domain 2",

@@ -27,10 +27,10 @@ MEMORY = 512 << 20
 """Address space beyond what the process has after it has seen every kind once."""
 
 COUNTS = {
-    "wav": 1500,
-    "flac": 1000,
-    "model": 1000,
-    "manifest": 1000,
+    "wav": 1000,
+    "flac": 700,
+    "model": 700,
+    "manifest": 500,
     # and what else people may hand in:
     "ogg": 200,
     "aiff": 200,

@@ -67,11 +67,8 @@ def test_a_preregistration_holds_what_the_choice_rests_on(run, prereg):
     assert [row["configuration"] for row in document["grid"]] == list(FROZEN_GRID)
     assert {"dev_score", "criterion_dev"} <= set(document["grid"][0])
     assert "eval_score" not in document["grid"][0]
-    assert document["settings"] == run.run["settings"]
-    assert document["inputs"] == run.run["inputs"]
-    assert document["tables"] == run.run["tables"]
-    assert document["run"] == "run"
-    assert document[KNOWN] is False
+    assert all(document[name] == run.run[name] for name in ("settings", "inputs", "tables"))
+    assert (document["run"], document[KNOWN]) == ("run", False)
     age = datetime.now(UTC) - datetime.fromisoformat(document["created"])
     assert timedelta(seconds=-1) < age < timedelta(minutes=5)
     assert document["sha256"] == document_hash(document)

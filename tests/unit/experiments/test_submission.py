@@ -80,14 +80,10 @@ def test_the_meta_file_is_yaml(run, tmp_path):
     write_submission(changed, LABEL, tmp_path)
     document = meta_of(tmp_path)
     assert document["submission"]["label"] == LABEL
-    (author,) = document["submission"]["authors"]
-    assert author["lastname"] is None
     described = document["system"]["description"]
-    assert described["input_sampling_rate"] == "16kHz"
-    assert described["embeddings"] == "logmel"
-    assert described["domain_generalization_method"].startswith("per-domain quantile calibration")
-    assert described["decision_making"] == "p-value of at most 0.1 among normals"
-    assert described["data_augmentation"] is None
+    assert (described["input_sampling_rate"], described["embeddings"]) == ("16kHz", "logmel")
+    assert "0.1" in described["decision_making"]
+    assert described["data_augmentation"] is None  # for the authors to fill in
     assert document["system"]["complexity"] == {"total_parameters": 90_270_000, "MACS": None}
     results = document["results"]["development_dataset"]
     assert set(results) == set(DEV)
