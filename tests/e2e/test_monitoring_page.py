@@ -165,9 +165,14 @@ def test_only_one_of_two_recordings_sounds(browser, service, machine):
         expect(other).not_to_have_class(sounding)
 
 
-def test_a_recording_is_deleted_with_its_sound(browser, service, machine):
-    clip = service.score(wav(humming(4321)), machine, name="private.wav").json()["clip"]
-    with opened(browser, service, f"machines/{machine}/clips/{clip['id']}") as page:
+def test_a_recording_has_its_own_time_and_is_deleted_with_its_sound(browser, service, machine):
+    known = {"recorded_at": "2026-01-02T03:04:05Z", "name": "private.wav"}
+    clip = service.score(wav(humming(4321)), machine, **known).json()["clip"]
+    place = f"machines/{machine}/clips/{clip['id']}"
+    with opened(browser, service, place, timezone_id="UTC") as page:
+        expect(page.locator(".clip-row")).to_contain_text("2 Jan 03:04:05")
+        expect(page.locator(".clip-panel")).to_contain_text("Recorded 2 Jan 2026, 03:04:05")
+        expect(page.locator(".figures dd", has_text="Jan")).to_be_visible()
         page.get_by_role("button", name="Delete").click()
         in_dialog(page, "Delete")
         expect(page.locator("#polite")).to_have_text("Deleted.")
@@ -389,14 +394,6 @@ JARGON = re.compile(
     r"anomalous|basis|calibration|null|undefined|NaN)\b",
     re.IGNORECASE,
 )
-
-
-def test_times_are_those_of_the_recording(browser, service, machine):
-    service.score(normal(), machine, recorded_at="2026-01-02T03:04:05Z", name="old.wav")
-    with opened(browser, service, f"machines/{machine}", timezone_id="UTC") as page:
-        expect(page.locator(".clip-row")).to_contain_text("2 Jan 03:04:05")
-        expect(page.locator(".clip-panel")).to_contain_text("Recorded 2 Jan 2026, 03:04:05")
-        expect(page.locator(".figures dd", has_text="Jan")).to_be_visible()
 
 
 # Live

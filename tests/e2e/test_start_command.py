@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from command_line import refused, said
 from service_process import faulty, humming, wait_until, wav
-from shared_data import shared
 
 from daco.detector.model import MachineModel
 from daco.monitoring.config import PlantConfig
@@ -83,13 +82,6 @@ def test_folders_below_a_machine_are_its_operating_conditions(tmp_path):
     text = start(tmp_path / "healthy", tmp_path / "other")
     assert fan in text
     assert "pump: 10 healthy recordings." in text
-
-
-def test_real_machines_are_learned_and_their_faults_noticed(tmp_path):
-    text = start(shared("real", "audio"), tmp_path)
-    assert "for 2 machines" in text
-    assert "bearing: 50 healthy recordings in 2 operating conditions" in text
-    assert text.count("It notices knocking") == 2
 
 
 def test_the_page_runs_after_start_and_an_odd_machine_raises_an_alarm(tmp_path):

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from command_line import refused, run
@@ -51,16 +52,22 @@ def test_once_judges_what_is_there_and_says_it_in_80_columns(plant):
 
 
 def test_a_file_that_is_still_written_is_left_for_the_next_run(plant, monkeypatch):
-    monkeypatch.setenv("DACO_MACHINE__PRESS__SETTLE", "0.5 s")
+    monkeypatch.setenv("DACO_MACHINE__PRESS__SETTLE", "1 s")
     put(plant / "inbox" / "a.wav", normal(0))
-    with (plant / "inbox" / "slow.wav").open("wb") as slow:
-        program = "import os, time\nwhile True: os.write(1, b'x'); time.sleep(0.01)"
-        writer = subprocess.Popen([sys.executable, "-c", program], stdout=slow)
+    ended = threading.Event()
+    with (plant / "inbox" / "slow.wav").open("wb", buffering=0) as slow:
+
+        def write():
+            while not ended.wait(0.01):
+                slow.write(b"x")
+
+        writer = threading.Thread(target=write)
+        writer.start()
         try:
             result = once(plant)
         finally:
-            writer.kill()
-            writer.wait()
+            ended.set()
+            writer.join()
     assert names(plant) == ["a.wav"]
     assert "left for the next run: slow.wav." in result.stderr
 
@@ -118,7 +125,7 @@ def test_mistakes_are_told_in_a_sentence(plant):
         "'3 of 5'": (plant / "press.daco", plant / "inbox", "--alarm", "5/3/1"),
         "folder": (toml,),
         "daco.toml": (toml, "--alarm", "off"),
-        "gone.daco": (plant / "gone.daco", plant / "inbox"),
+        "cannot be read": (plant / "gone.daco", plant / "inbox"),
     }
     for message, arguments in calls.items():
         assert message in str(refused("watch", "--once", *arguments)), arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import defaultdict
 from contextlib import contextmanager
 
 import pytest
@@ -36,19 +37,36 @@ def box_of(locator):
     raise AssertionError(f"{locator} is not visible")
 
 
+_free = defaultdict(list)
+"""Pages that nobody uses, by browser and settings: to start their processes takes half a second."""
+
+
 @contextmanager
 def watched_page(browser, url, viewport=DESK, **settings):
     """The page at `url`, without motion, with lists of its problems and of what it asked for."""
-    context = browser.new_context(viewport=viewport, reduced_motion="reduce", **settings)
-    page = context.new_page()
+    settings = {"viewport": viewport, "reduced_motion": "reduce"} | settings
+    free = _free[browser, str(settings)]
+    page = free.pop() if free else browser.new_context(**settings).new_page()
     problems, requests = [], []
-    page.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("dialog", lambda dialog: problems.append(f"dialog: {dialog.message}"))
-    page.on("request", lambda request: requests.append(request.url))
+    listeners = {
+        "console": lambda message: problems.append(f"{message.type}: {message.text}"),
+        "pageerror": lambda error: problems.append(str(error)),
+        "dialog": lambda dialog: problems.append(f"dialog: {dialog.message}"),
+        "request": lambda request: requests.append(request.url),
+    }
+    for event, listener in listeners.items():
+        page.on(event, listener)
     page.goto(url)
     yield page, problems, requests
-    context.close()
+    for event, listener in listeners.items():
+        page.remove_listener(event, listener)
+    page.unroute_all()
+    page.goto("about:blank")
+    page.context.clear_cookies()
+    page.context.clear_permissions()
+    page.set_viewport_size(viewport)
+    page.emulate_media(color_scheme=settings.get("color_scheme", "null"))
+    free.append(page)
 
 
 CONTRAST = """() => {
