@@ -65,7 +65,8 @@ _NAMES = [
         r"section_(?P<section>\d+)_(?P<domain>source|target)_(?:(?P<split>train|test)_)?"
         rf"(?P<label>normal|anomaly)_{_TAIL}",
         # supplemental clips: section_00_noise_0003, section_00_machine_source_0000_noAttribute
-        rf"section_(?P<section>\d+)_(?P<words>[A-Za-z_]+?)_{_TAIL}",
+        r"section_(?P<section>\d+)_(?:machine|noise|supplemental)(?:_(?P<domain>source|target))?"
+        rf"(?:_[A-Za-z]+)*_{_TAIL}",
     )
 ]
 _LABELS = ("normal", "anomaly")
@@ -76,9 +77,8 @@ YEAR = re.compile(r"dcase[-_ ]?(20\d\d)", re.IGNORECASE)
 class ClipName:
     """The fields of a file name; None for what the name does not contain.
 
-    In 2020, `section` is the id of the machine, and there is one domain. Only supplemental clips
-    have a `kind`: ``machine`` (clean), ``noise`` or ``unknown``. `tail` mostly has attributes. In
-    test names these can reveal the fault, so they are never used as features.
+    In 2020, `section` is the id of the machine, and there is one domain. `tail` mostly has
+    attributes. In test names these can reveal the fault, so they are never used as features.
     """
 
     section: str
@@ -86,7 +86,6 @@ class ClipName:
     domain: str | None = None
     split: str | None = None
     label: int | None = None
-    kind: str | None = None
     tail: str = ""
 
 
@@ -111,8 +110,8 @@ def parse_name(name: str) -> ClipName | None:
     'source'
     >>> parse_name("section_00_0199.wav").split
     'test'
-    >>> parse_name("section_00_machine_source_0000_noAttribute.wav").kind
-    'machine'
+    >>> parse_name("section_00_machine_source_0000_noAttribute.wav").split
+    'supplemental'
     >>> parse_name("anomaly_id_02_00000013.wav").section
     '02'
     """
@@ -121,21 +120,16 @@ def parse_name(name: str) -> ClipName | None:
     if match is None:
         return None
     found = match.groupdict()
-    domain, split, kind = found.get("domain"), found.get("split"), None
+    domain, split = found.get("domain"), found.get("split")
     label = _LABELS.index(found["label"]) if found.get("label") else None
     if match.re is _NAMES[0]:
         domain = ONE_DOMAIN
-    if "words" in found:
-        words = found["words"].split("_")
-        if not {"machine", "noise", "supplemental"} & set(words):
-            return None
-        kind = next((word for word in words if word in ("machine", "noise")), "unknown")
-        domain = next((word for word in words if word in ("source", "target")), None)
+    if match.re is _NAMES[-1]:
         split = "supplemental"
     elif label is None:
         split = "test"
     tail = found.get("tail") or ""
-    return ClipName(found["section"], found["number"], domain, split, label, kind, tail)
+    return ClipName(found["section"], found["number"], domain, split, label, tail)
 
 
 def year_of_names(paths: Iterable[str]) -> int | None:

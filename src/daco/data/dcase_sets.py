@@ -66,26 +66,24 @@ def clips_by_name(paths: Sequence[str], root: Location | None = None) -> list[Cl
         return None
     meaning = cache(lambda folder: _meaning([*top.parts, *PurePosixPath(folder).parts]))
     folders = [meaning(path.rpartition("/")[0]) for path in slashed]
-    pairs = zip(slashed, folders, strict=True)
-    forms = {year_of_names([path]) for path, folder in pairs if folder.year is None}
-    later = 2021 if 2021 in forms else None
-    clips: list[Clip | None] = []
-    for path, name, folder in zip(slashed, names, folders, strict=True):
-        if name is None:
-            clips.append(None)
-            continue
-        year = folder.year or (2020 if name.domain == ONE_DOMAIN else later)
-        clips.append(_clip(path, name, folder, year))
-    return clips
+    placed = list(zip(slashed, names, folders, strict=True))
+    undated = [
+        path
+        for path, name, folder in placed
+        if folder.year is None and name is not None and name.domain != ONE_DOMAIN
+    ]
+    later = year_of_names(undated)
+    return [
+        None if name is None else _clip(path, name, folder, later) for path, name, folder in placed
+    ]
 
 
-def _clip(path: str, name: ClipName, folder: _Folder, year: int | None) -> Clip:
-    attributes = parse_attributes(name.tail)
-    if name.kind:
-        attributes = {"supplemental": name.kind, **attributes}
+def _clip(path: str, name: ClipName, folder: _Folder, later: int | None) -> Clip:
+    """The clip of a name; without a year in the folders, names of 2020 tell it, others `later`."""
+    year = folder.year or (2020 if name.domain == ONE_DOMAIN else later)
     split = name.split or folder.split or "test"  # from 2021 on only test names lack it
-    section, domain, label = name.section, name.domain, name.label
-    return Clip(path, folder.machine, year, section, domain, split, label, attributes)
+    attributes, section = parse_attributes(name.tail), name.section
+    return Clip(path, folder.machine, year, section, name.domain, split, name.label, attributes)
 
 
 def _meaning(folders: list[str]) -> _Folder:

@@ -172,8 +172,8 @@ def read_parquet(path: Location, further: Collection[str] | None = None) -> Cont
         given = {name: values_of(content[name]) for name in content.column_names}
         n_clips = file.metadata.num_rows
         columns = clip_columns(given, n_clips, [name for name in COLUMNS if name in names])
-        first = next(file.iter_batches(1, columns=embeddings), ())
-        if not len(first):
+        first = next(file.iter_batches(1, columns=embeddings), None)
+        if first is None or not first.num_rows:
             raise InputError("the table has no rows. Embed some clips first.")
         vectors = {}
         for column, readout in _readouts(embeddings, metadata).items():
