@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from daco.audio.formats import READABLE, is_readable, is_unreadable
 from daco.data.clips import ClipTable, find_oddities
-from daco.data.dcase_sets import read_tree
+from daco.data.dcase import read_tree
 from daco.data.dcase_truth import inject_truth
 from daco.data.folders import read_folder
 from daco.data.manifest import read_manifest
