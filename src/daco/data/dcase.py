@@ -255,15 +255,15 @@ def clips_by_name(paths: Sequence[str], root: Location | None = None) -> list[Cl
         return None
     meaning = cache(lambda folder: _meaning([*top.parts, *PurePosixPath(folder).parts]))
     folders = [meaning(path.rpartition("/")[0]) for path in slashed]
-    placed = list(zip(slashed, names, folders, strict=True))
     undated = [
         path
-        for path, name, folder in placed
+        for path, name, folder in zip(slashed, names, folders, strict=True)
         if folder.year is None and name is not None and name.domain != ONE_DOMAIN
     ]
     later = year_of_names(undated)
     return [
-        None if name is None else _clip(path, name, folder, later) for path, name, folder in placed
+        None if name is None else _clip(path, name, folder, later)
+        for path, name, folder in zip(paths, names, folders, strict=True)
     ]
 
 
@@ -278,14 +278,14 @@ def _clip(path: str, name: ClipName, folder: _Folder, later: int | None) -> Clip
 def _meaning(folders: list[str]) -> _Folder:
     """The machine is the nearest folder that names neither a split nor a data set."""
     year, split = year_of_folders(folders), None
-    while len(folders) > 2 and _is_above_or_below_a_machine(folders[-1]):
+    while len(folders) > 2 and _names_no_machine(folders[-1]):
         split = split or _SPLITS.get(folders[-1])
         folders = folders[:-1]
     archive = _ARCHIVE.fullmatch(folders[-1])
     return _Folder(archive[1] if archive else folders[-1], split, year)
 
 
-def _is_above_or_below_a_machine(folder: str) -> bool:
+def _names_no_machine(folder: str) -> bool:
     return folder in _SETS or folder in _SPLITS or YEAR.match(folder) is not None
 
 
