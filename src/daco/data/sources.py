@@ -189,14 +189,14 @@ def _is_hidden(name: str) -> bool:
 
 
 def _add_file(scan: FolderScan, path: str, status: Any) -> None:
-    if is_unreadable(path):
-        scan.unreadable.append(path)
-    elif is_readable(path):
-        # Names with such parts are two names of one file elsewhere, and two objects in a store.
-        if not is_utf8(path) or {"", ".", ".."}.intersection(path.split("/")):
-            scan.misnamed.append(path)
-        else:
-            scan.files[path] = status
+    if not is_readable(path):
+        if is_unreadable(path):
+            scan.unreadable.append(path)
+    # Names with such parts are two names of one file elsewhere, and two objects in a store.
+    elif not is_utf8(path) or {"", ".", ".."}.intersection(path.split("/")):
+        scan.misnamed.append(path)
+    else:
+        scan.files[path] = status
 
 
 def unreadable_note(paths: Sequence[str]) -> list[str]:
