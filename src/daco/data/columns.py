@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from daco.data.clips import COLUMNS, DEFAULT_MACHINE, LABEL_WORDS, ONE_DOMAIN, SPLITS, Clip
-from daco.data.dcase_sets import clips_by_name
+from daco.data.dcase import clips_by_name
 from daco.errors import InputError
 from daco.files.remote import Location, name_of
 from daco.text import printable

@@ -53,7 +53,7 @@ class Folders:
     """The folders above recordings: those that say split or label, and the names of levels."""
 
     names: tuple[str, ...]
-    """Of machines and domains, possibly; the first is that of level 1."""
+    """Of machines and domains, possibly, from level 1; empty where they do not count."""
     split: str | None
     label: int | None
     words: tuple[str, ...]
@@ -71,6 +71,15 @@ class Folders:
     def name(self, level: int) -> str:
         """The name of a level, from 1; empty for none."""
         return self.names[level - 1] if 0 < level <= len(self.names) else ""
+
+    def without_dates(self, machine_level: int | None) -> Folders:
+        """The same with empty names for dates, and for days in folders of dates: 2026/05/12."""
+        names: list[str] = []
+        was_date = False
+        for level, name in enumerate(self.names, 1):
+            was_date = _is_date(name) or (was_date and re.fullmatch(_DAY, name) is not None)
+            names.append("" if was_date and level != machine_level else name)
+        return replace(self, names=tuple(names))
 
     def depth(self, levels: Sequence[int]) -> int:
         """Number of names of these levels, and one more for a split below all of them."""
@@ -142,17 +151,18 @@ def read_folder(
                 f"No recording of {root} lies {quantity(level, 'folder')} deep. Choose another "
                 "level, or 0."
             )
+    notes: list[str] = []
+    if domain_level is None:
+        places, dates = _without_dates(places, machine_level)
+        notes += dates
     # Files beside folders of normal clips may be anything, and the bank must hold normal clips.
     inside = {"/".join(p.words) + "/" for p in places if p.words and p.clip_split == "train"}
     others = [path for place in places if inside and not place.words for path in place.paths]
     places = [place for place in places if place.words or not inside]
     normals = [place for place in places if place.clip_split == "train"] or places
-    notes: list[str] = []
-    if domain_level is None:
-        levels = _levels_that_count(normals, machine_level, notes)
-        machine_level, domain_level = _usual_levels(normals, machine_level, levels)
-    chosen = machine_level or 0, domain_level
-    clips, misplaced = _clips(places, normals, *chosen, year, _machine_of(root))
+    machine_level, domain_level = _levels(normals, machine_level, domain_level, notes)
+    levels = machine_level, domain_level
+    clips, misplaced = _clips(places, normals, *levels, year, _machine_of(root))
     oddities = [
         f"{quantity(outside, 'clip')} left out, not inside {where}: {name_list(sorted(outside))}."
         for where, outside in (
@@ -162,56 +172,60 @@ def read_folder(
         if outside
     ]
     in_order = [clips[path] for path in paths if path in clips]
-    return in_order, oddities, _understood(in_order, *chosen, notes)
+    return in_order, oddities, _understood(in_order, *levels, notes)
 
 
-def _levels_that_count(
-    normals: Sequence[Folders], machine_level: int | None, notes: list[str]
-) -> list[int]:
-    """The levels without those of dates, and of only one folder while more than two are left."""
-    named = [place for place in normals if place.names]
-    levels = range(1, 1 + max((len(place.names) for place in named), default=0))
-    folders = {level: {place.name(level) for place in named} for level in levels}
-    dates: list[int] = []
-    for level in levels:
-        is_below = level - 1 in dates  # 2026/05/12
-        if level != machine_level and all(
-            _is_date(name) or (is_below and re.fullmatch(_DAY, name))
-            for name in folders[level] - {""}
-        ):
-            dates.append(level)
-    if dates:
-        found = {"/".join(place.name(level) for level in dates) for place in named}
-        notes.append(
-            f"Folders named by dates ({name_list(sorted(found), 3)}) do not count. If they are "
-            "operating conditions, use --domain-level."
-        )
-    counted = [level for level in levels if level not in dates]
+def _without_dates(
+    places: Sequence[Folders], machine_level: int | None
+) -> tuple[list[Folders], list[str]]:
+    """The places without names of dates, and a sentence about these."""
+    kept = [place.without_dates(machine_level) for place in places]
+    dates = {
+        "/".join(name for name, still in zip(old.names, new.names, strict=True) if not still)
+        for old, new in zip(places, kept, strict=True)
+        if old != new
+    }
+    if not dates:
+        return kept, []
+    return kept, [
+        f"Folders named by dates ({name_list(sorted(dates), 3)}) do not count. If they are "
+        "operating conditions, use --domain-level."
+    ]
+
+
+def _levels(
+    normals: Sequence[Folders],
+    machine_level: int | None,
+    domain_level: int | None,
+    notes: list[str],
+) -> tuple[int, int]:
+    """The levels of machines and domains, 0 for none; a sentence about levels that do not count.
+
+    Without both, levels of one folder do not count while more than two are left.
+    """
+    if domain_level is not None:
+        return machine_level or 0, domain_level
+    named = [place for place in normals if any(place.names)]
+    deepest = max((len(place.names) for place in named), default=0)
+    folders = {level: {place.name(level) for place in named} for level in range(1, deepest + 1)}
+    levels = [level for level, names in folders.items() if names != {""}]
     if machine_level is not None:
-        return counted
-    more_than_two = min((place.depth(counted) for place in named), default=0) - 2
-    shared = [level for level in counted if len(folders[level]) == 1][: max(0, more_than_two)]
+        return machine_level, next((level for level in levels if level > machine_level), 0)
+    more_than_two = max(0, min((place.depth(levels) for place in named), default=0) - 2)
+    shared = [level for level in levels if len(folders[level]) == 1][:more_than_two]
     if shared:
         same = name_list(name for level in shared for name in folders[level])
         notes.append(
             f"Folders that are the same for all recordings ({same}) do not count. If they are "
             "machines or operating conditions, use --machine-level and --domain-level."
         )
-    return [level for level in counted if level not in shared]
-
-
-def _usual_levels(
-    normals: Sequence[Folders], machine_level: int | None, levels: Sequence[int]
-) -> tuple[int, int]:
-    """The levels of machines, unless it is given, and of domains; 0 for none."""
-    if machine_level is not None:
-        return machine_level, next((level for level in levels if level > machine_level), 0)
+    levels = [level for level in levels if level not in shared]
     first, second, *_ = [*levels, 0, 0]
     # All folders of the first level, or several, are machines if there are folders below for
     # domains or splits.
     with_parts = _mostly(normals, first, lambda place: place.depth(levels) > 1)
-    folders = {place.name(first) for place in normals} - {""}
-    is_plant = len(with_parts) >= min(2, len(folders)) > 0
+    n_folders = len({place.name(first) for place in normals} - {""})
+    is_plant = len(with_parts) >= min(2, n_folders) > 0
     return (first, second) if is_plant else (0, first)
 
 
@@ -244,7 +258,7 @@ def _clips(
         machine, domain = place.name(machine_level), place.name(domain_level) or None
         split, label = place.clip_split, place.label
         needed = domain_level if split == "train" and machine in divided else machine_level
-        if needed and not place.name(needed):
+        if any(level and not place.name(level) for level in (machine_level, needed)):
             misplaced += place.paths
             continue
         if machine not in divided:

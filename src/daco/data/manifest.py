@@ -130,11 +130,11 @@ def read_cells(
 
 
 def _cell(value: Any) -> Any:
-    """A value, text without blanks around it; None for what stands in an empty cell."""
-    if isinstance(value, str):
-        value = value.strip()
-        return None if value.lower() in _NOTHING else value
-    return value
+    """A value as text without blanks around it, None for an empty cell; attributes as they are."""
+    if not isinstance(value, str | int | float):
+        return value
+    text = str(int(value) if isinstance(value, bool) else value).strip()
+    return None if text.lower() in _NOTHING else text
 
 
 Columns = list[tuple[str, Sequence[Any]]]

@@ -172,7 +172,9 @@ def read_parquet(path: Location, further: Collection[str] | None = None) -> Cont
         given = {name: values_of(content[name]) for name in content.column_names}
         n_clips = file.metadata.num_rows
         columns = clip_columns(given, n_clips, [name for name in COLUMNS if name in names])
-        first = next(file.iter_batches(1, columns=embeddings))
+        first = next(file.iter_batches(1, columns=embeddings), None)
+        if first is None or not first.num_rows:
+            raise InputError("the table has no rows. Embed some clips first.")
         vectors = {}
         for column, readout in _readouts(embeddings, metadata).items():
             shape = n_clips, _as_matrix(first[column], column).shape[1]
@@ -183,7 +185,7 @@ def read_parquet(path: Location, further: Collection[str] | None = None) -> Cont
 
 @contextmanager
 def open_table(path: Location) -> Iterator[pq.ParquetFile]:
-    """Open the file of an embedding table, which must have vectors, rows and different columns."""
+    """Open the file of an embedding table, which must have vectors and different columns."""
     with open_location(path) as source, open_parquet(source, path.stat().st_size) as file:
         names = file.schema_arrow.names
         if "embedding" not in names:
@@ -194,8 +196,6 @@ def open_table(path: Location) -> Iterator[pq.ParquetFile]:
         repeated = [name for name in names if names.count(name) > 1]
         if repeated:
             raise InputError(f"the column {repeated[0]!r} occurs twice. Drop one of them.")
-        if not file.metadata.num_rows:
-            raise InputError("the table has no rows. Embed some clips first.")
         yield file
 
 

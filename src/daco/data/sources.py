@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from daco.audio.formats import READABLE, is_readable, is_unreadable
 from daco.data.clips import ClipTable, find_oddities
-from daco.data.dcase_sets import read_tree
+from daco.data.dcase import read_tree
 from daco.data.dcase_truth import inject_truth
 from daco.data.folders import read_folder
 from daco.data.manifest import read_manifest
@@ -188,14 +188,14 @@ def _is_hidden(name: str) -> bool:
 
 
 def _add_file(scan: FolderScan, path: str, status: Any) -> None:
-    if is_unreadable(path):
-        scan.unreadable.append(path)
-    elif is_readable(path):
-        # Names with such parts are two names of one file elsewhere, and two objects in a store.
-        if not is_utf8(path) or {"", ".", ".."}.intersection(path.split("/")):
-            scan.misnamed.append(path)
-        else:
-            scan.files[path] = status
+    if not is_readable(path):
+        if is_unreadable(path):
+            scan.unreadable.append(path)
+    # Names with such parts are two names of one file elsewhere, and two objects in a store.
+    elif not is_utf8(path) or {"", ".", ".."}.intersection(path.split("/")):
+        scan.misnamed.append(path)
+    else:
+        scan.files[path] = status
 
 
 def unreadable_note(paths: Sequence[str]) -> list[str]:

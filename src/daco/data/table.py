@@ -243,7 +243,7 @@ def read_without_vectors(
 
     A table of 10,000 machines of the paper's size has 37 GB of embeddings, and a few hundred bytes
     of other columns per clip. Attributes, sessions and columns of one's own are read if they are
-    among the `further` columns.
+    among the `further` columns; None reads all.
     """
     from daco.data.parquet import naming_file, read_parquet
 

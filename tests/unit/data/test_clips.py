@@ -202,11 +202,12 @@ def test_anomalies_among_the_training_clips_are_odd(tmp_path):
 def test_a_manifest_of_pandas_is_understood(tmp_path):
     make(tmp_path, "a.wav", "b.wav")
     columns = {"path": ["a.wav", "b.wav"], "split": "test", "label": [1.0, None], "section": [0, 1]}
-    frame = pd.DataFrame({**columns, "embedding": [[1.0], [2.0]]})
+    frame = pd.DataFrame({**columns, "domain": [900, 1800], "embedding": [[1.0], [2.0]]})
     frame.to_parquet(tmp_path / "clips.parquet")
     table = read_clips(tmp_path / "clips.parquet")
     assert table.columns()["label"] == [1, None]
     assert table.columns()["section"] == ["00", "01"]
+    assert table.columns()["domain"] == ["900", "1800"]
     frame.drop(columns="embedding").to_csv(tmp_path / "clips.csv", index=False)
     assert read_clips(tmp_path / "clips.csv").clips == table.clips
 

@@ -88,6 +88,10 @@ TREES = {
     "old/2026/05 new/2026/06": "site/old train None, site/new train None",
     "2026-05-01/old 2026-05-02/new": "site/old train None, site/new train None",
     "fan/2026/05/01/old pump/2026/05/02/old": "fan/old train None, pump/old train None",
+    "fan/2026-05-01 pump/slow pump/fast press/slow press/fast": (
+        "fan/all train None, pump/slow train None, pump/fast train None, press/slow train None, "
+        "press/fast train None"
+    ),
     "2026-13-01 1200": "site/2026-13-01 train None, site/1200 train None",
     "speed2026-05-01 v1.05.2026x": "site/speed2026-05-01 train None, site/v1.05.2026x train None",
     # folders that say nothing
