@@ -185,8 +185,8 @@ class Plant:
             partial(self.watchdog.report, machine.id, "source"),
             log.warning,
         )
-        self.live.append(source)
         source.start()
+        self.live.append(source)  # what is in this list and not alive has ended
 
     def handle(self, recording: Recording, last_try: bool = True) -> Outcome:
         """Judge a recording, store its verdict, and keep and tell what is to be kept and told.
