@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from daco.data.views import Views
 from daco.detector.fit import fit_machines
 from daco.detector.model import MachineModel
 from daco.detector.revision import add_normals, calibrate_with
-from daco.embedding.frontend import Frontend, Frontends, Listener
+from daco.embedding.frontend import Frontend, Listener
 from daco.embedding.normals import Normals, clips_to_judge, normals_of_table
 from daco.errors import InputError
 
@@ -103,7 +105,7 @@ def test_a_recording_passes_through_all_views_of_a_model():
     rng = np.random.default_rng(0)
     names = ("mod", "env", "cep")
     frontends = [Frontend("logmel", name, 16000, 0, "fp32", "soxr", None) for name in names]
-    listener = Listener(Frontends(**vars(frontends[0]), others=tuple(frontends[1:])))
+    listener = Listener(replace(frontends[0], others=tuple(frontends[1:])))
     waves = rng.normal(scale=0.1, size=(12, 32000)).astype(np.float32)
     rows = np.vstack([listener.embed_waveform(wave, 16000).embeddings for wave in waves])
     given = {"machine": "press", "frontend": listener.frontend}
