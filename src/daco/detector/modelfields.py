@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from daco.backbones import NAMES, PRECISIONS
 from daco.backbones.levels import QUANTITIES
 from daco.data.views import Views
 from daco.detector.decision import KINDS, SMALLEST_RATE
-from daco.embedding.frontend import Frontend, Frontends
+from daco.embedding.frontend import Frontend
 from daco.errors import ConfigError, InputError, NotEnoughClipsError
 from daco.files.hashing import is_sha256
 from daco.method.config import ScoreConfig
@@ -137,9 +137,10 @@ _BASIS = {
 
 
 def _frontend(value: Any) -> Frontend | None:
-    if value is None or "others" not in value:
-        return None if value is None else Frontend(**value)
-    return Frontends(**{**value, "others": tuple(Frontend(**each) for each in value["others"])})
+    if value is None:
+        return None
+    others = tuple(Frontend(**each) for each in value.get("others", ()))
+    return Frontend(**{**value, "others": others})
 
 
 FIELDS: dict[str, Tensor | Value] = {
@@ -240,7 +241,9 @@ def canonical_json(value: Any) -> bytes:
 
 
 def _as_dict(value: Any) -> dict[str, Any]:
-    return asdict(value) if is_dataclass(value) else dict(value)  # type: ignore[arg-type]
+    if is_dataclass(value):  # the frontend of one view has no others
+        return {name: each for name, each in vars(value).items() if each != ()}
+    return dict(value)
 
 
 def require_bank_size(count: int) -> None:

@@ -25,7 +25,6 @@ from daco.backbones.levels import LEVELS, level_network, sound_levels
 from daco.backbones.protocol import embed_safely
 from daco.backbones.several import Networks, view_name
 from daco.embedding.provenance import Frontend as Frontend
-from daco.embedding.provenance import Frontends as Frontends
 from daco.embedding.provenance import frontend_of as frontend_of
 from daco.errors import AudioError, InputError, ModelError
 from daco.files.remote import Location, is_remote

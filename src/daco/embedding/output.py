@@ -13,13 +13,18 @@ import pyarrow.parquet as pq
 
 from daco.backbones.levels import LEVELS
 from daco.data.clips import ClipTable
-from daco.data.parquet import attributes_text, column_name, own_metadata, write_parquet
+from daco.data.parquet import (
+    attributes_text,
+    column_name,
+    own_metadata,
+    vector_array,
+    write_parquet,
+)
 from daco.embedding.parts import (
     HASHES,
     QUALITIES,
     REASON,
     Fingerprint,
-    different_lengths,
     fingerprints,
 )
 from daco.errors import DataError, InputError
@@ -114,10 +119,7 @@ def write_table(
     origin: Mapping[str, str],
 ) -> Skipped:
     """Write the table from its parts; path and reason of the clips that it leaves out."""
-    try:
-        content = pa.concat_tables(parts, promote_options="default")
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        raise different_lengths() from None
+    content = pa.concat_tables(parts)
     reasons = list(zip(table.clips, content[REASON].to_pylist(), strict=True))
     skipped = tuple((clip.path, reason) for clip, reason in reasons if reason is not None)
     if len(skipped) == len(table):
@@ -137,6 +139,18 @@ def write_table(
     values |= {name: content[name].to_pylist() for name in (HASHES, QUALITIES, LEVELS)}
     columns = {name: np.fromiter(listed, object, len(used)) for name, listed in values.items()}
     readouts = json.loads(origin["readouts"])
-    vectors = {readout: content[column_name(readout, readouts)] for readout in readouts}
+    vectors = {each: _fixed_size(content[column_name(each, readouts)]) for each in readouts}
     write_parquet(columns, vectors, metadata, out)
     return skipped
+
+
+def _fixed_size(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of lists, which must have one length, as vectors; nothing is copied."""
+    sizes = pa.compute.list_value_length(column).unique().to_pylist()
+    if len(sizes) > 1:
+        raise DataError(
+            "The vectors of clips have different lengths. Embed clips of different lengths "
+            "separately."
+        )
+    chunks = [chunk.flatten().to_numpy().reshape(-1, *sizes) for chunk in column.chunks]
+    return pa.chunked_array([vector_array(chunk) for chunk in chunks])

@@ -26,7 +26,7 @@ from daco.audio.quality import quality_of
 from daco.backbones.levels import LEVELS, levels_text
 from daco.backbones.protocol import Backbone, is_out_of_memory
 from daco.data.clips import Clip, ClipTable
-from daco.data.parquet import column_name, vector_array
+from daco.data.parquet import column_name
 from daco.embedding.frontend import decoder_of, embed_waves
 from daco.errors import AudioError, DacoError, DataError, InputError
 from daco.files.atomic import TEMPORARY, atomic_write, hold_lock, write_error
@@ -177,8 +177,10 @@ def embed_part(
             done(len(block))
     finally:
         pool.shutdown(cancel_futures=True)
-    texts = {name: pa.array([row.get(name) for row in rows], pa.string()) for name in _TEXTS}
-    return pa.table(texts | _vector_columns(rows, job.readouts))
+    kinds = dict.fromkeys(_TEXTS, pa.string())
+    kinds |= {column_name(each, job.readouts): pa.list_(pa.float32()) for each in job.readouts}
+    columns = {name: [row.get(name) for row in rows] for name in kinds}
+    return pa.table(columns, pa.schema(kinds))
 
 
 def _read_ahead(
@@ -246,25 +248,3 @@ def _embed_batch(job: Job, net: Backbone, batch: list[_Recording]) -> None:
             one.columns.update({name: values[at] for name, values in columns.items()})
         else:
             one.columns[REASON] = f"its {net.name} embedding contains NaN or infinity"
-
-
-def _vector_columns(rows: list[dict[str, Any]], readouts: Sequence[str]) -> dict[str, Any]:
-    """One column for each readout; zeros where a clip has none. None, if no clip has any."""
-    columns = {}
-    for readout in readouts:
-        name = column_name(readout, readouts)
-        vectors = {at: row[name] for at, row in enumerate(rows) if name in row}
-        if len({len(vector) for vector in vectors.values()}) > 1:
-            raise different_lengths()
-        if vectors:
-            matrix: Float32s = np.zeros((len(rows), len(next(iter(vectors.values())))), np.float32)
-            matrix[list(vectors)] = list(vectors.values())
-            columns[name] = vector_array(matrix)
-    return columns
-
-
-def different_lengths() -> DataError:
-    """The error of clips whose vectors cannot be in one table."""
-    return DataError(
-        "The vectors of clips have different lengths. Embed clips of different lengths separately."
-    )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any
 
 from daco.audio.microphones import parse_channel
@@ -80,7 +80,7 @@ def settings_of(net: Backbone, origin: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Frontend:
-    """How recordings become embeddings.
+    """How recordings become embeddings, of one view or of several that are side by side.
 
     Attributes
     ----------
@@ -92,6 +92,8 @@ class Frontend:
         Hash of the checkpoint, and name and version of the package of the network, if any.
     seconds : float or None
         The usual length of the normals; None if unknown.
+    others : tuple of Frontend
+        The further views; the fields above are those of the first one. All have one channel.
     """
 
     backbone: str
@@ -103,28 +105,12 @@ class Frontend:
     weights_sha256: str | None
     seconds: float | None = None
     package: str | None = None
-
-    @property
-    def views(self) -> tuple[Frontend, ...]:
-        """The networks and readouts whose embeddings are side by side: this one alone."""
-        return (self,)
-
-
-@dataclass(frozen=True)
-class Frontends(Frontend):
-    """How recordings become several views, whose vectors are side by side.
-
-    The fields of `Frontend` are those of the first view, `others` are the further ones. All have
-    one channel, and the first has ``seconds``.
-    """
-
     others: tuple[Frontend, ...] = ()
 
     @property
     def views(self) -> tuple[Frontend, ...]:
         """Each view by itself, in order."""
-        first = {each.name: getattr(self, each.name) for each in fields(Frontend)}
-        return (Frontend(**first), *self.others)
+        return (replace(self, others=()), *self.others)
 
 
 def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend | None:
@@ -154,6 +140,4 @@ def frontend_of(table: Any, readouts: Sequence[str] | None = None) -> Frontend |
                 f"({error}). Embed the clips again with daco embed."
             ) from None
         views.append(view)
-    if len(views) == 1:
-        return views[0]
-    return Frontends(**asdict(views[0]), others=tuple(views[1:]))
+    return replace(views[0], others=tuple(views[1:]))

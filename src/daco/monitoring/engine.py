@@ -185,8 +185,8 @@ class Plant:
             partial(self.watchdog.report, machine.id, "source"),
             log.warning,
         )
-        self.live.append(source)
         source.start()
+        self.live.append(source)  # what is in this list and not alive has ended
 
     def handle(self, recording: Recording, last_try: bool = True) -> Outcome:
         """Judge a recording, store its verdict, and keep and tell what is to be kept and told.
@@ -354,30 +354,26 @@ class Plant:
                 self.recordings.remove(sha256)
         return clip
 
-    def once(self, stop: Callable[[], bool] = lambda: False) -> Summary:
-        """Judge the complete files of all folders, deliver messages, and return.
-
-        `stop` is called before each recording; the rest waits for the next run if it says so.
-        """
+    def once(self) -> Summary:
+        """Judge the complete files of all folders, deliver messages, and return."""
         summary = Summary()
         self.load_models()
         self.notifier.start()
         for folder in self.folders.folders:
-            while folder.look(last_try=True, stop=stop):
+            while folder.look(last_try=True):
                 pass
-            if folder.arrivals.waiting and folder.failure is None and not stop():
+            if folder.arrivals.waiting and folder.failure is None:
                 time.sleep(folder.arrivals.settle)
-                while folder.look(last_try=True, stop=stop):
+                while folder.look(last_try=True):
                     pass
             if folder.failure is None:
                 summary.waiting += folder.arrivals.waiting
             else:
                 summary.failures.append(f"{folder.machine}: {folder.failure}")
         self.watchdog.tick()
-        patience = 1.0 if stop() else 30.0
-        self.notifier.finish(patience)
+        self.notifier.finish(30.0)
         self.watchdog.tick()  # others hear of a receiver that has refused a message
-        summary.undelivered = self.notifier.finish(patience)
+        summary.undelivered = self.notifier.finish(30.0)
         return summary
 
     def status(self) -> list[MachineStatus]:

@@ -15,7 +15,7 @@ from daco.backbones.readout import pool
 from daco.backbones.several import Networks
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
-from daco.embedding.frontend import Frontend, Frontends, Listener, frontend_of
+from daco.embedding.frontend import Frontend, Listener, frontend_of
 from daco.errors import AudioError, InputError
 
 WAVES = np.random.default_rng(1).normal(scale=0.1, size=(3, RATE)).astype(np.float32)
@@ -109,7 +109,7 @@ def test_it_is_a_view_beside_others(tmp_path):
 
 def test_limits_of_a_recording_hold_for_every_network(tmp_path, monkeypatch):
     second = Frontend("Level", "own", 2 * RATE, 0, "fp32", "soxr", None)
-    first = Frontends("logmel", "mod", RATE, 0, "fp32", "soxr", None, others=(second,))
+    first = Frontend("logmel", "mod", RATE, 0, "fp32", "soxr", None, others=(second,))
     nets = [load("logmel", sample_rate=RATE), load(Level(), sample_rate=2 * RATE)]
     monkeypatch.setattr("daco.embedding.frontend.load", lambda *_: nets.pop(0))
     listener, path = Listener(first), tmp_path / "a.wav"

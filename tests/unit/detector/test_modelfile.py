@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from daco.detector.modelfields import FIELDS, canonical_json
 from daco.detector.modelfile import MAX_DESCRIPTION, is_model
 from daco.detector.ranges import learn_ranges
 from daco.detector.revision import add_normals, calibrate_with
-from daco.embedding.frontend import Frontend, Frontends
+from daco.embedding.frontend import Frontend
 from daco.errors import DacoError, DataError, ModelError
 from daco.method.bank import NormalBank
 
@@ -40,7 +41,7 @@ def model():
     env = Frontend("logmel", "env", 16000, 0, "fp32", "soxr", None, 10.0)
     made = small_model(
         views=Views(("mod", "env"), (5, 3)),
-        frontend=Frontends(**vars(LOGMEL), others=(env,)),
+        frontend=replace(LOGMEL, others=(env,)),
         clip_sha256=["", *(f"{row:064x}" for row in range(1, 50))],
         groups=["", *(f"Schicht {row // 5}" for row in range(1, 50))],
         machine="Presse №2 “süd”",
