@@ -146,7 +146,7 @@ def test_the_choice_of_several_processes_is_that_of_one(tmp_path):
     text = " ".join(made[0][0].split())
     assert "machine clips use criterion floor" in text
     assert all(f" machine {number:02} 40+8 " in text for number in range(MACHINES))
-    assert "One for all machines: use " in text
+    assert f" for {MACHINES} machines. --json has the reasons." in text
 
 
 def test_machines_that_cannot_be_judged_are_left_out_and_named():
