@@ -23,7 +23,7 @@ from daco.backbones import load
 from daco.data.clips import stem_of
 from daco.data.sources import read_clips
 from daco.detector.fit import fit_machines
-from daco.detector.verdict import judge, verdict_of
+from daco.detector.verdict import verdict_of
 from daco.embedding.frontend import Listener
 from daco.embedding.normals import normals_of_recordings
 from daco.errors import DataError
@@ -179,16 +179,10 @@ def test_what_is_not_the_machine_is_outside_its_ranges(machine, sound):
     assert {verdict_of(model, each, name="a").state for each in heard} <= states
 
 
-def test_files_have_the_levels_of_their_samples_and_bad_ones_are_recorder_faults(machine, tmp_path):
-    model, listener, paths, waves = machine
+def test_files_have_the_levels_of_their_samples(machine):
+    _, listener, paths, waves = machine
     file, samples = listener.embed(paths[0]), listener.embed_waveform(waves[0], RATE)
     assert file.levels == pytest.approx(samples.levels, abs=1e-3)
-    soundfile.write(tmp_path / "rate.wav", waves[0][::2], RATE // 2)
-    soundfile.write(tmp_path / "short.wav", waves[0][:RATE], RATE)
-    for fault in ("rate", "short"):
-        verdict = judge(model, listener, tmp_path / f"{fault}.wav", name=fault)
-        assert verdict.state == "recorder fault"
-        assert verdict.reasons[0].startswith(f"{fault}: ")
 
 
 # One bad recording among ten target normals: without the gate a silent recording mutes the model;
