@@ -76,7 +76,7 @@ def mn04():
 def test_mn04_embeddings_and_readouts_of_every_third_clip(machine):
     from scipy.signal import resample_poly
 
-    net, names = mn04(), ["mean", "band", "max", "rdp", "mod"]
+    net, names = mn04(), ["mean", "band", "rdp"]
     assert net.weights_sha256 == daco.backbones.weights.SOURCES["mn04"].sha256
     assert (net.sample_rate, net.default_readout) == (32000, "mean")
     waves, reference = recordings(machine, "mn04")
@@ -90,13 +90,9 @@ def test_mn04_embeddings_and_readouts_of_every_third_clip(machine):
     # Stored as float16: 11 bits. Measured beside them: 1.1e-5.
     _, reference = recordings(machine, "mn04_band")
     assert_allclose(bands, reference["band"][::3], rtol=2**-11, atol=5e-5)
+    # The clip came in a batch of twelve, whose convolutions round differently: up to 1e-5.
     frames = net.grid(waves[:1])[0].astype(np.float64)
-    assert frames.shape == (32, 4, 384)
-    for name, expected in (("max", textbook.largest(frames)), ("rdp", textbook.rdp(frames, 4))):
-        # The clip came in a batch of twelve, whose convolutions round differently: up to 1e-5.
-        assert_allclose(found[name][0], np.ravel(expected), rtol=1e-4, atol=3e-5)
-    modulation = textbook.modulation(frames[..., :5], net.frame_rate).reshape(2, 1, 5)
-    assert_allclose(found["mod"][0].reshape(2, 1, 384)[..., :5], modulation, atol=1e-3)
+    assert_allclose(found["rdp"][0], np.ravel(textbook.rdp(frames, 4)), rtol=1e-4, atol=3e-5)
 
 
 # Faults injected into some of the recordings, and a bank of all 1,000 training clips. True scores

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import refused, run, said
-from real_tables import real_table
+from command_line import refused, run
 from synthetic_machines import small_table, synthetic_machine, synthetic_table
 
 import daco
@@ -31,20 +30,6 @@ def test_the_criteria_are_those_of_the_banks(tmp_path):
     assert found == pytest.approx(balance.values.tolist())
     assert fan["domains"] == {"source": 990, "target": 10}
     assert fan["floor"] == pytest.approx(0.357, abs=0.005)  # as published
-
-
-@pytest.mark.shared("real", "embeddings")
-def test_what_the_label_free_veto_cuts_is_shown_and_not_used(tmp_path):
-    table = tmp_path / "table.parquet"
-    real_table("fan", "bearing", embeddings="logmel_mod").write(table)
-    text = said("select", table, "--splits", 50)
-    assert "bearing: use conf-soft-m0-k1;" in text
-    assert "of 100 resamples" in text
-    assert "One for all machines: use conf-soft-m0-k1" in text
-    assert "The label-free veto excludes none of 9 candidates" in text
-    wide = said("select", table, "--splits", 50, "--grid", "raw-k1,conf-soft-m0-k1,ldn-diff-K16")
-    assert "excludes ldn-diff-K16 for " in wide
-    assert "use ldn-diff-K16" not in wide
 
 
 def test_options_change_the_criterion(small, tmp_path):

@@ -57,11 +57,6 @@ def test_any_cell_is_understood_or_refused(child, name, cell):
     assert child.feed("manifest", text.getvalue().encode()) in ("accepted", "DataError")
 
 
-@given(st.binary(max_size=300))
-def test_any_bytes_are_refused(child, data):
-    assert child.feed("manifest", data) == "DataError"
-
-
 _COLUMNS = (
     pa.array([[1.0, 2.0], [3.0]]),
     pa.array([[1.0, 2.0], [float("nan"), 3.0]]),
