@@ -42,12 +42,8 @@ def url(request, tmp_path):
 def test_every_table_is_read_as_it_was_written(url):
     with Store.open(url, create=False) as store:
         fan, press = store.machines_summary()
-        assert (fan.machine, fan.clips, fan.open_alarms, fan.out_of_service_by) == (
-            "fan",
-            1,
-            0,
-            "Kim",
-        )
+        assert (fan.machine, fan.out_of_service_by) == ("fan", "Kim")
+        assert (fan.clips, fan.open_alarms) == (1, 0)
         assert (press.clips, press.anomalous, press.open_alarms) == (7, 3, 2)
         clips = store.clips("press")[::-1]
         assert [clip.name for clip in clips] == [f"{row}.wav" for row in range(6)] + ["a.wav"]
@@ -61,12 +57,8 @@ def test_every_table_is_read_as_it_was_written(url):
         assert clips[2].findings is None
         assert store.clips("fan")[0].seconds is None
         whole, silent, fault = store.alarms()
-        assert (fault.kind, fault.clip_ids, fault.n_clips, fault.rule) == (
-            "fault",
-            (3, 4),
-            3,
-            "2 of 3",
-        )
+        assert (fault.kind, fault.rule) == ("fault", "2 of 3")
+        assert (fault.clip_ids, fault.n_clips) == ((3, 4), 3)
         assert (fault.answer, fault.acknowledged_by, fault.comment) == ("fault", "Kim", "bearing 2")
         assert (silent.machine, silent.detail) == ("press", "Nothing came.")
         assert (whole.machine, whole.kind) == (None, "daco")
@@ -79,17 +71,10 @@ def test_every_table_is_read_as_it_was_written(url):
             Source("in/x.wav", "9:9:9", None, None, "It is empty."),
         ]
         (note,) = store.notes("press")
-        assert (note.text, note.at) == (
-            "bearing changed: Lager getauscht \u2013 100 \u00b5m",
-            START,
-        )
-        assert [each.action for each in store.audit()][::-1] == [
-            "acknowledge",
-            "answer fault",
-            "note",
-            "out of service",
-            "declare healthy",
-        ]
+        assert note.text == "bearing changed: Lager getauscht \u2013 100 \u00b5m"
+        assert note.at == START
+        actions = ["declare healthy", "out of service", "note", "answer fault", "acknowledge"]
+        assert [each.action for each in store.audit()] == actions
         assert [point.clips for point in store.trend("press", "hour")] == [6, 1]
         learned = store.adaptations()["press"]
         assert (learned.left, learned.declared_by, learned.model_sha256) == (19, "Kim", "ab" * 32)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 from real_tables import real_table
 from shared_data import ROOT
 
 import daco
+from daco.detector.model import MachineModel
 from daco.evaluation.intervals import clip_bootstrap
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 
 CONFIG = re.compile(r"`([a-zA-Z0-9-]+)`")
 NUMBER = re.compile(r"\d+\.\d")
+RATES = re.compile(r"^\| (fan|bearing) \| `(\w+)` \|(.+)\|$", re.M)
 
 
 def table_rows(file, heading):
@@ -61,3 +65,22 @@ def test_the_gains_and_their_intervals_over_clips(result):
     for config, printed in evidence_rows()[1:]:
         gain = clip_bootstrap(result.test_clips, config, "raw-k1")
         assert printed[9:] == pytest.approx([gain.estimate, gain.low, gain.high], abs=0.0501)
+
+
+@pytest.mark.shared("real", "embeddings")
+def test_the_table_of_rates_of_the_papers_threshold_and_dacos():
+    """Shares of healthy, then of faulty clips, by domain."""
+    rows = RATES.findall((ROOT / "benchmarks/RESULTS.md").read_text("utf-8"))
+    assert len(rows) == 4
+    for machine, network, shares in rows:
+        table = real_table(machine, embeddings={"logmel": "logmel_mod"}.get(network, network))
+        train, test = (table.select(split=split) for split in ("train", "test"))
+        normals, domains = train.matrix(), train.column("domain").tolist()
+        model = MachineModel.fit(normals, domains, machine=machine, config="conf-soft-m0-k1")
+        scored = model.score(test.matrix())
+        clips = pd.DataFrame({"paper": scored.scores > 0.9, "daco": scored.anomalous})
+        found = clips.groupby([test.column("label"), test.column("domain")]).mean()
+        wanted = [found.loc[label, rule] for label in (0, 1) for rule in ("paper", "daco")]
+        printed = [list(map(float, each.split(" / "))) for each in shares.split(" | ")]
+        # Two of 50 clips may change sides where arithmetic differs.
+        assert np.abs(np.subtract(printed, wanted)).max() < 0.041

@@ -1,4 +1,4 @@
-"""Embeddings of real machines, made by others: figures as reported, choices, models, vetoes.
+"""Embeddings of real machines, made by others: figures as reported, choices, vetoes.
 
 990 source and 10 target normals of a fan and of a bearing, 50 + 50 test normals, 100 anomalies.
 """
@@ -18,8 +18,6 @@ from tolerances import SPREAD
 import daco
 from daco.detector.fit import CHOOSE, fit_machines
 from daco.detector.gate import FAR, unlikeness
-from daco.detector.model import MachineModel
-from daco.detector.revision import calibrate_with
 from daco.embedding.normals import Normals
 from daco.evaluation.metrics import QUANTITIES, harmonic_mean
 from daco.experiments.select import select_label_free
@@ -191,56 +189,6 @@ def test_everything_that_chooses_chooses_the_same(name):
             assert getattr(other, field) == getattr(choice, field)
         assert other.criterion == pytest.approx(choice.criterion, abs=1e-12)
         assert set(other.vetoed) == set(choice.vetoed)
-
-
-# Models. The test clips come from other sessions than the training clips and are not exchangeable
-# with them, so that no rate is known before the model was calibrated with new normals.
-
-RATES = (0.05, 0.1, 0.2)
-# Area under the curve; share of (source, target) test normals that are alarms at each of the rates,
-# second 25 of each domain after calibrating with the first 25; share of faults found at 0.1.
-MODELS = {
-    ("bearing", NO_NETWORK): (0.718, ((0.00, 0.16), (0.00, 0.16), (0.12, 0.20)), 0.36),
-    ("bearing", ALL_VIEWS): (0.729, ((0.00, 0.16), (0.00, 0.16), (0.08, 0.16)), 0.37),
-    ("fan", NO_NETWORK): (0.773, ((0.00, 0.04), (0.04, 0.16), (0.24, 0.20)), 0.55),
-    ("fan", ALL_VIEWS): (0.788, ((0.00, 0.00), (0.00, 0.00), (0.16, 0.20)), 0.54),
-}
-
-
-@pytest.mark.parametrize(("name", "views"), MODELS)
-def test_models_rank_and_alarm_as_stated_and_within_the_range(name, views):
-    auc, stated, found = MODELS[name, views]
-    train, test = halves(name, views)
-    model = MachineModel.fit(
-        train.matrix(views),
-        train.column("domain").tolist(),
-        machine=name,
-        views=train.layout(views),
-        clip_names=train.column("path"),
-    )
-    assert model.config == "blend"
-    assert set(model.expected_rates().values()) == {None}  # not known yet
-    clips, domains = test.matrix(views), test.column("domain")
-    anomalous = test.column("label") == 1
-    scores = model.score(clips).scores
-    # one pair of 10,000 that a rounding turns round is 0.0001
-    assert (scores[anomalous][:, None] > scores[~anomalous]).mean() == pytest.approx(auc, abs=2e-3)
-    normal = {each: np.flatnonzero(~anomalous & (domains == each)) for each in ("source", "target")}
-    new = np.concatenate([rows[:25] for rows in normal.values()])
-    model = calibrate_with(model, clips[new], domains[new].tolist())
-    assert model.reference.sizes == {"source": 25, "target": 25}
-    for rate, expected in zip(RATES, stated, strict=True):
-        judged = model.at_rate(rate)
-        alarms = judged.score(clips).anomalous
-        rates = {each: alarms[rows[25:]].mean() for each, rows in normal.items()}
-        # one of 25 clips may change sides, and one of the reference with it
-        assert list(rates.values()) == pytest.approx(expected, abs=0.081)
-        for each, (low, high) in judged.expected_rates().items():
-            # within three standard deviations of 25 clips around the limits
-            assert low - 3 * np.sqrt(low * (1 - low) / 25) <= rates[each]
-            assert rates[each] <= high + 3 * np.sqrt(high * (1 - high) / 25)
-        if rate == 0.1:
-            assert alarms[anomalous].mean() == pytest.approx(found, abs=0.04)
 
 
 # The gate for normals

@@ -23,7 +23,7 @@ from daco.backbones import load
 from daco.data.clips import stem_of
 from daco.data.sources import read_clips
 from daco.detector.fit import fit_machines
-from daco.detector.verdict import judge, verdict_of
+from daco.detector.verdict import verdict_of
 from daco.embedding.frontend import Listener
 from daco.embedding.normals import normals_of_recordings
 from daco.errors import DataError
@@ -76,7 +76,7 @@ def mn04():
 def test_mn04_embeddings_and_readouts_of_every_third_clip(machine):
     from scipy.signal import resample_poly
 
-    net, names = mn04(), ["mean", "band", "max", "rdp", "mod"]
+    net, names = mn04(), ["mean", "band", "rdp"]
     assert net.weights_sha256 == daco.backbones.weights.SOURCES["mn04"].sha256
     assert (net.sample_rate, net.default_readout) == (32000, "mean")
     waves, reference = recordings(machine, "mn04")
@@ -90,13 +90,9 @@ def test_mn04_embeddings_and_readouts_of_every_third_clip(machine):
     # Stored as float16: 11 bits. Measured beside them: 1.1e-5.
     _, reference = recordings(machine, "mn04_band")
     assert_allclose(bands, reference["band"][::3], rtol=2**-11, atol=5e-5)
+    # The clip came in a batch of twelve, whose convolutions round differently: up to 1e-5.
     frames = net.grid(waves[:1])[0].astype(np.float64)
-    assert frames.shape == (32, 4, 384)
-    for name, expected in (("max", textbook.largest(frames)), ("rdp", textbook.rdp(frames, 4))):
-        # The clip came in a batch of twelve, whose convolutions round differently: up to 1e-5.
-        assert_allclose(found[name][0], np.ravel(expected), rtol=1e-4, atol=3e-5)
-    modulation = textbook.modulation(frames[..., :5], net.frame_rate).reshape(2, 1, 5)
-    assert_allclose(found["mod"][0].reshape(2, 1, 384)[..., :5], modulation, atol=1e-3)
+    assert_allclose(found["rdp"][0], np.ravel(textbook.rdp(frames, 4)), rtol=1e-4, atol=3e-5)
 
 
 # Faults injected into some of the recordings, and a bank of all 1,000 training clips. True scores
@@ -179,16 +175,10 @@ def test_what_is_not_the_machine_is_outside_its_ranges(machine, sound):
     assert {verdict_of(model, each, name="a").state for each in heard} <= states
 
 
-def test_files_have_the_levels_of_their_samples_and_bad_ones_are_recorder_faults(machine, tmp_path):
-    model, listener, paths, waves = machine
+def test_files_have_the_levels_of_their_samples(machine):
+    _, listener, paths, waves = machine
     file, samples = listener.embed(paths[0]), listener.embed_waveform(waves[0], RATE)
     assert file.levels == pytest.approx(samples.levels, abs=1e-3)
-    soundfile.write(tmp_path / "rate.wav", waves[0][::2], RATE // 2)
-    soundfile.write(tmp_path / "short.wav", waves[0][:RATE], RATE)
-    for fault in ("rate", "short"):
-        verdict = judge(model, listener, tmp_path / f"{fault}.wav", name=fault)
-        assert verdict.state == "recorder fault"
-        assert verdict.reasons[0].startswith(f"{fault}: ")
 
 
 # One bad recording among ten target normals: without the gate a silent recording mutes the model;

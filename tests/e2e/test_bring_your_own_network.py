@@ -10,16 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import soundfile
-from command_line import refused, run, said
+from command_line import run
 from pages import DOCS, notebook
-from third_party import write_package
 
-from daco.detector.model import MachineModel
 from daco.method.external import installed_scorers
-from daco.monitoring import worker
 
 PAGE = DOCS / "guides/your-own.md"
 FILES = {"toml": "pyproject.toml", "python": "my_network.py"}
@@ -58,8 +53,7 @@ def install(folder, site):
 
 def forget_packages():
     """Let this process find what was installed or changed since it looked."""
-    for name in ("my_network", "plugin", "broken"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("my_network", None)
     importlib.invalidate_caches()
     installed_scorers.cache_clear()
 
@@ -97,52 +91,3 @@ def test_the_page_works_as_it_states(tmp_path, monkeypatch):
                     lines = run(*shlex.split(line)[1:]).stdout.splitlines()
                     printed += "".join(f"{each.rstrip()}\n" for each in lines)
     assert len(commands) >= 5
-
-
-PLUGIN = """
-import numpy as np
-
-
-class Level:
-    sample_rate = 8000
-
-    def embed(self, waveforms):
-        parts = np.array_split(np.abs(waveforms), 8, axis=1)
-        return np.stack([part.mean(axis=1) for part in parts], axis=1)
-"""
-
-
-@pytest.fixture
-def recordings(tmp_path):
-    """Noise whose loudness moves, in two folders."""
-    rng = np.random.default_rng(0)
-    for folder, count in (("normal", 16), ("new", 2)):
-        (tmp_path / folder).mkdir()
-        for row in range(count):
-            loudness = 1 + 0.2 * rng.normal(size=8).repeat(1000)
-            wave = 0.05 * loudness * rng.normal(size=8000)
-            soundfile.write(tmp_path / folder / f"{row:02d}.wav", wave, 8000, subtype="FLOAT")
-    return tmp_path
-
-
-@pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    point = "daco.backbones:level = plugin:Level"
-    monkeypatch.syspath_prepend(write_package(tmp_path / "site", PLUGIN, point))
-    return tmp_path / "site"
-
-
-def test_a_model_reloads_its_network_wherever_it_is_used(recordings, plugin):
-    model, normals, new = (recordings / name for name in ("m.daco", "normal", "new"))
-    options = ("--backbone", "level", "--config", "raw-k1", "--domain-level", "0")
-    run("fit", normals, "--out", model, *options)
-    assert "level (some-plugin 1.0), 8,000 Hz" in said("inspect", model, "--verbose")
-    more = recordings / "more.daco"
-    run("update", model, new, "--out", more, "--domain", "all", "--keep-suspicious")
-    assert len(MachineModel.load(more)) == 18
-    assert "2 recordings" in run("watch", model, new, "--once").output
-    assert worker.describe(model.read_bytes()).frontend.package == "some-plugin 1.0"
-    (plugin / "some_plugin-1.0.dist-info").rename(plugin / "removed")
-    needed = "The model needs 'level' of the package some-plugin 1.0."
-    for command in (("score", model, new), ("watch", model, new, "--once")):
-        assert needed in str(refused(*command))

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import soundfile
 from command_line import process, run
-from small_runs import machine_table
+from synthetic_machines import small_table
 
 from daco import cli
 
@@ -103,7 +103,7 @@ def plant(tmp_path_factory):
     """Recordings, scores and embeddings of machines with long names."""
     folder = tmp_path_factory.mktemp("plant")
     (folder / "scores").mkdir()
-    machine_table(folder / "dev.parquet", MACHINES)
+    small_table(*MACHINES, n_source=80, n_target=20).write(folder / "dev.parquet")
     scores = folder / "scores" / f"anomaly_score_{MACHINES[0]}_section_00_test.csv"
     clips = product(("source", "target"), ("normal", "anomaly"), range(10))
     rows = [f"section_00_{d}_test_{kind}_{i:04d}.wav,{i % 7}\n" for d, kind, i in clips]

@@ -17,11 +17,6 @@ TRUTHS = {
     2021: lambda root: make_truth_of_2021(root / "dcase2021_task2_evaluator"),
     2022: lambda root: make_truth_of_2022(root / "dcase2022_evaluator"),
 }
-ROWS = {
-    2020: ["2020 fan train all 3 9 - - 0.5 16k 1", "2020 fan test all 3 12 12 - 0.5 16k 1"],
-    2021: ["2021 fan train source 3 9 - - 0.5 16k 1", "2021 fan test source 3 12 12 - 0.5 16k 1"],
-    2022: ["2022 fan train source 3 9 - - 0.5 16k 1", "2022 fan test source 3 12 12 - 0.5 16k 1"],
-}
 
 
 def noise(path):
@@ -36,9 +31,7 @@ def test_from_recordings_over_a_study_to_the_score_of_the_year(tmp_path, year):
         folder = tmp_path / f"dcase{year}t2" / f"{part}_data"
         make_set(folder, year, part, noise, machines=["fan", "valve"])
         run("embed", folder, "--backbone", "logmel", "--out", tmp_path / f"{part}.parquet")
-    lines = run("clips", folder, "--truth", truth).stdout.splitlines()
-    assert set(ROWS[year]) <= {" ".join(line.split()) for line in lines}
-    assert lines[-1] == "Nothing looks odd."
+    assert "Nothing looks odd." in run("clips", folder, "--truth", truth).stdout
     tables = ("--dev", tmp_path / "dev.parquet", "--eval", tmp_path / "eval.parquet")
     options = ("--grid", "9", "--splits", "5", "--workers", "1", "--no-report")
     run("study", *tables, "--truth", truth, *options, "--out", tmp_path / "run")
@@ -58,5 +51,3 @@ def test_from_recordings_over_a_study_to_the_score_of_the_year(tmp_path, year):
     text = run(*arguments).stdout
     assert f"Partial score of 6 sections, NOT COMPARABLE: {expected:.2f}" in text
     assert ("arithmetic mean of AUC and pAUC" in text) is (year == 2020)
-    assert ("use its clips only" in text) is (year == 2021)
-    assert max(map(len, text.splitlines())) <= 80

@@ -66,7 +66,7 @@ def test_a_corrupt_recording_is_left_out_and_the_exit_code_says_so(recordings, t
     [
         (("--backbone", "beatz"), "beats"),
         (("--channel", "left"), "'left'"),
-        (("--out", "missing/emb.parquet"), "Create the folder"),
+        (("--out", "missing/emb.parquet"), "its folder exists"),
     ],
 )
 def test_mistakes_are_daco_errors(recordings, tmp_path, arguments, message):

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from ray_cluster import address_for_client, node_of, ray_cluster, switch_off
 from shared_data import shared
-from small_runs import DEV, machine_table
+from synthetic_machines import small_table
 from typer.testing import CliRunner
 
 import daco
@@ -105,7 +105,8 @@ def test_tables_are_those_of_this_computer(engine, second, recordings, tmp_path,
 
 
 def test_a_study_is_that_of_this_computer(engine, second, tmp_path):
-    dev = machine_table(tmp_path / "dev.parquet", (*DEV, "gearbox"))
+    dev = tmp_path / "dev.parquet"
+    small_table("fan", "pump", "valve", "gearbox").write(dev)
     options = {"grid": ("raw-k1", "conf-soft-m0-k1", "ratio-hard-k1"), "n_splits": 3}
     study(dev, out=tmp_path / "local", workers=1, **options)
     study(dev, out=tmp_path / "ray", engine=engine, **options)

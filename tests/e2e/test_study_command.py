@@ -74,15 +74,6 @@ def test_a_killed_study_goes_on(tmp_path):
     assert not parts.exists()
 
 
-def test_an_interrupted_study_says_what_is_kept(tmp_path):
-    small_table("fan", "saw", "pump").write(tmp_path / "dev.parquet")
-    command = ["study", "--dev", tmp_path / "dev.parquet", "--out", tmp_path / "run", *QUICK]
-    interrupted = signalled(signal.SIGINT, ".json", 2, *command)
-    _, errors = interrupted.communicate(timeout=60)
-    assert interrupted.returncode == 130
-    assert "Finished machines are kept; the same command continues." in " ".join(errors.split())
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

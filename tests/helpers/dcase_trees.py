@@ -65,21 +65,3 @@ def make_truth(folder, machine, names, *, shuffled=False, stems=None, attributes
 def only(table, **equal):
     (clip,) = table.select(**equal)
     return clip
-
-
-def write_truth_of(table, folder):
-    """The evaluator's label and domain tables for the test clips of an embedding table."""
-    test = table.select(split="test")
-    for machine in test.machines:
-        mine = test.select(machine=machine)
-        names = [path.split("/")[-1] for path in mine.column("path")]
-        rows = list(zip(names, mine.column("label"), mine.column("domain"), strict=True))
-        file = f"ground_truth_{machine}_section_00_test.csv"
-        for kind, value in (
-            ("data", lambda label, domain: label),
-            ("domain", lambda label, domain: int(domain == "target")),
-        ):
-            target = folder / f"ground_truth_{kind}" / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            lines = [f"{name},{value(label, domain)}" for name, label, domain in rows]
-            target.write_text("\n".join(lines) + "\n")

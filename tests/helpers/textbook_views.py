@@ -9,18 +9,15 @@ import math
 from itertools import pairwise
 
 import numpy as np
+from scipy.fft import next_fast_len
 
 GROUPS = (1, 2, 3, 4, 5, 6, 8, 10, 14, 18, 23, 30, 39, 44, 50, 57, 65)
 FAST = (1, 2, 3, 4.5, 6.5, 9, 12, 16, 22, 30, 40, 52, 62)
 
 
-def hann(size):
-    return np.array([0.5 - 0.5 * math.cos(2 * math.pi * t / (size - 1)) for t in range(size)])
-
-
 def spectra(wave, frame, hop, size=None):
     """Magnitudes of each frame."""
-    window = hann(frame)
+    window = np.hanning(frame)
     starts = range(0, len(wave) - frame + 1, hop)
     return [np.abs(np.fft.rfft(window * wave[s : s + frame], size)) for s in starts]
 
@@ -38,7 +35,7 @@ def env(wave, rate=16000):
         )
         mean = envelope.mean()
         moving = envelope / mean - 1 if mean else envelope
-        magnitude = np.abs(np.fft.rfft(hann(count) * moving)) / math.sqrt(count)
+        magnitude = np.abs(np.fft.rfft(np.hanning(count) * moving)) / math.sqrt(count)
         columns.append(
             peakiness(magnitude, [k * rate / hop / count for k in range(len(magnitude))])
         )
@@ -61,7 +58,7 @@ def cep(wave, rate=16000):
     hop = round(0.256 * rate)
     powers = [m**2 for m in spectra(np.asarray(wave, np.float64), 2 * hop, hop)]
     level = np.array([math.log(p + 1e-12) for p in sum(powers) / len(powers)])
-    level = hann(len(level)) * (level - level.mean())
+    level = np.hanning(len(level)) * (level - level.mean())
     magnitude = np.abs(np.fft.rfft(level)) * math.sqrt(4097 / len(level))
     edges = [math.floor(rate / 16000 * 8 * (1500 / 8) ** (i / 40) + 1e-9) for i in range(41)]
     values = []
@@ -73,15 +70,15 @@ def cep(wave, rate=16000):
 
 def mod60(wave, rate=16000):
     hop = round(0.008 * rate)
-    size = fast_length(4 * hop)
+    size = next_fast_len(4 * hop, real=True)
     triangles = mel_triangles(rate, size, 64)
     frames = spectra(np.asarray(wave, np.float64), 4 * hop, hop, size)
     levels = np.array([10 * np.log10(triangles @ m**2 + 1e-10) for m in frames])
-    frame_rate, window = rate / hop, hann(len(levels))
+    frame_rate, window = rate / hop, np.hanning(len(levels))
     padded = max(len(levels), round(10 * 1247 / 1250 * frame_rate))
     moving = window[:, None] * (levels - levels.mean(0))
     magnitude = np.abs(np.fft.rfft(moving, padded, axis=0))
-    magnitude *= math.sqrt(125 * sum(hann(1247) ** 2) / (frame_rate * sum(window**2)))
+    magnitude *= math.sqrt(125 * sum(np.hanning(1247) ** 2) / (frame_rate * sum(window**2)))
     values = []
     for low, high in pairwise(FAST):
         bins = [k for k in range(len(magnitude)) if low <= k * frame_rate / padded < high]
@@ -104,15 +101,3 @@ def mel_triangles(rate, size, bands):
             )
         rows.append(row)
     return np.array(rows)
-
-
-def fast_length(size):
-    """The next product of 2, 3 and 5, as the Fourier transform is padded to."""
-    while True:
-        rest = size
-        for factor in (2, 3, 5):
-            while rest % factor == 0:
-                rest //= factor
-        if rest == 1:
-            return size
-        size += 1

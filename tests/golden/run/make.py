@@ -13,13 +13,17 @@ from pathlib import Path
 
 os.environ["SOURCE_DATE_EPOCH"] = "1767323045"
 
-from small_runs import small_study
+from synthetic_machines import small_table
+
+import daco
 
 HERE = Path(__file__).parent
+GRID = ["raw-k1", "conf-soft-m0-k1", "ratio-hard-k1", "conf-soft-m30-k1"]
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        result = small_study(Path(folder), labelled=True)
+        tables = small_table("fan", "pump", "valve"), small_table("Sander", "ToothBrush")
+        result = daco.study(*tables, grid=GRID, n_splits=3, workers=1, out=Path(folder) / "run")
         shutil.rmtree(HERE / "run", ignore_errors=True)
         shutil.copytree(Path(folder) / "run", HERE / "run")
     rules = result.rules().set_index("rule")

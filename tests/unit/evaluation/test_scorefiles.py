@@ -7,7 +7,7 @@ import csv
 import numpy as np
 import pytest
 
-from daco.errors import DataError, InputError
+from daco.errors import InputError
 from daco.evaluation.scorefiles import (
     DECISIONS,
     SCORES,
@@ -170,11 +170,3 @@ def test_a_section_of_2021_has_a_file_for_each_domain(tmp_path):
     found = []
     read_score_files(tmp_path, found)
     assert "same section as in anomaly_score_fan_section_03_source_test.csv" in found[0]
-
-
-def test_a_folder_without_score_files(tmp_path):
-    (tmp_path / "notes.csv").write_text("a,b\n")
-    with pytest.raises(DataError, match="There is no score file in"):
-        read_score_files(tmp_path, [])
-    with pytest.raises(DataError, match="cannot be read as a folder"):
-        read_score_files(tmp_path / "nowhere", [])

@@ -129,12 +129,9 @@ def test_wrong_folders_are_refused(tmp_path):
         read_system(tmp_path / "nothing.csv")
     with pytest.raises(DataError, match="no score file"):
         read_system(tmp_path)
-    (tmp_path / "anomaly_score_fan_section_00_train.csv").write_text("a.wav,1\nb.wav,x\n")
     (tmp_path / "anomaly_score_fan.csv").write_text("a.wav,1\n")
-    with pytest.raises(DataError) as error:
+    with pytest.raises(DataError, match=r"anomaly_score_fan\.csv: the machine is unknown"):
         read_system(tmp_path)
-    assert "anomaly_score_fan_section_00_train.csv: not a number: line 2" in str(error.value)
-    assert "anomaly_score_fan.csv: the machine is unknown" in str(error.value)
 
 
 def test_an_anomaly_by_name_is_no_normal(tmp_path):

@@ -11,7 +11,6 @@ from random_studies import random_study
 
 from daco.evaluation.metrics import harmonic_mean
 from daco.experiments.analysis import (
-    criterion_floor,
     frontier_table,
     transfer_of,
 )
@@ -122,11 +121,3 @@ def test_differences_are_paired_over_machines_and_over_clips(study):
         assert row["n"] == {"machines": 5, "clips": 200}[row["over"]]
     assert set(study.differences(clips=False)["over"]) == {"machines"}
     assert random_study(labelled=("dev",)).differences().empty
-
-
-# The floor
-
-
-def test_the_floor_is_what_equal_domains_would_have():
-    assert criterion_floor(990, 10) == pytest.approx(0.357, abs=0.01)  # as published, simulated
-    assert criterion_floor(990, 1) is None

@@ -149,16 +149,12 @@ def test_other_scores_and_other_parameters_are_other_results(tables, tmp_path, m
 
 def test_installed_scorers_are_found_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(grids, "installed_scorer", lambda label: {"svm": DETECTOR}[label])
-    configs, detectors = mixed_grid(read_named(tmp_path, "raw-k1", "conf-soft-m0-ext-svm"))
+    path = tmp_path / "grid.txt"
+    path.write_text("raw-k1\nconf-soft-m0-ext-svm")
+    configs, detectors = mixed_grid(path)
     assert [config.name for config in configs] == ["raw-k1", "conf-soft-m0-ext-svm"]
     assert detectors == {"svm": DETECTOR}
     assert mixed_grid("raw-k1,ext-svm")[1] == {"svm": DETECTOR}
-
-
-def read_named(folder, *names):
-    path = folder / "grid.txt"
-    path.write_text("\n".join(names))
-    return path
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from dcase_trees import write_truth_of
+from random_studies import write_truth
 from synthetic_machines import small_table as table
 from synthetic_machines import synthetic_machine, synthetic_table
 
@@ -242,7 +242,9 @@ def test_truth_of_an_evaluator(tmp_path, run):
     full = table("valve", "saw")
     names = [f"{m}/test/section_00_{i:04d}.wav" for i, m in enumerate(full.columns["machine"])]
     full = changed(full, path=(slice(None), names))
-    write_truth_of(full, tmp_path)
+    clips = pd.DataFrame({n: full.columns[n] for n in ("machine", "split", "label", "domain")})
+    clips = clips.assign(set="eval", clip=[name.split("/")[-1] for name in names])
+    write_truth(tmp_path, clips)
     result = study(table("fan", "pump"), without_labels(full), truth=tmp_path)
     pd.testing.assert_series_equal(result.grid()["eval_score"], run.grid()["eval_score"])
     assert [each["role"] for each in result.run["inputs"]] == ["dev", "eval", "truth"]
