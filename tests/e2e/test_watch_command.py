@@ -73,34 +73,27 @@ def test_a_file_that_is_still_written_is_left_for_the_next_run(plant, monkeypatc
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_recordings_are_judged_as_they_arrive_until_a_signal(plant, number):
+def test_recordings_of_a_plant_are_judged_as_they_arrive_until_a_signal(plant, number):
     with receiving() as receiver:
         text = '[machine.press]\nmodel = "press.daco"\nfolder = "inbox"\nalarm = "2 of 3"\n'
+        text += '[machine.fan]\nmodel = "press.daco"\nfolder = "fans"\ntitle = "Fan, hall 3"\n'
         (plant / "daco.toml").write_text(f'{text}[notify]\nwebhook = "{receiver.url}"\n')
         command = [sys.executable, "-m", "daco.cli", "watch", str(plant)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, text=True, **pipes)
         try:
+            put(plant / "fans" / "b.wav", normal())
             for index in range(3):
                 put(plant / "inbox" / f"{index}.wav", faulty(index))
-            wait_until(lambda: receiver.accepted)
+            wait_until(lambda: receiver.accepted and "b.wav" in names(plant))
         finally:
             process.send_signal(number)
-            printed, _ = process.communicate(timeout=60)
+            printed, told = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "ALARM 1, press" in printed
+    assert "fan: b.wav" in printed
+    assert "Fan, hall 3: 40 healthy recordings, alarm rule 3 of 5." in told
     assert b'"alarm.opened"' in receiver.accepted[0][1]
-
-
-def test_a_plant_of_several_machines_is_watched_by_its_daco_toml(plant):
-    text = '[machine.press]\nmodel = "press.daco"\nfolder = "inbox"\n'
-    text += '[machine.fan]\nmodel = "press.daco"\nfolder = "fans"\ntitle = "Fan, hall 3"\n'
-    (plant / "daco.toml").write_text(f'{text}settle = "0.1 s"\n')
-    put(plant / "inbox" / "a.wav", normal(0))
-    put(plant / "fans" / "b.wav", normal(1))
-    result = run("watch", plant, "--once")
-    assert "press: a.wav" in result.stdout
-    assert "fan: b.wav" in result.stdout
-    assert "Fan, hall 3: 40 healthy recordings, alarm rule 3 of 5." in result.stderr
 
 
 def test_sound_on_standard_input_is_judged_to_its_end(plant):
