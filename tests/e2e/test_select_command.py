@@ -40,6 +40,7 @@ def test_what_the_label_free_veto_cuts_is_shown_and_not_used(tmp_path):
     text = said("select", table, "--splits", 50)
     assert "bearing: use conf-soft-m0-k1;" in text
     assert "of 100 resamples" in text
+    assert "One for all machines: use conf-soft-m0-k1" in text
     assert "The label-free veto excludes none of 9 candidates" in text
     wide = said("select", table, "--splits", 50, "--grid", "raw-k1,conf-soft-m0-k1,ldn-diff-K16")
     assert "excludes ldn-diff-K16 for " in wide

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,22 +66,27 @@ def select(
 def _show(console: Output, selection: Selection) -> None:
     machines = selection.machines
     many = len(machines) >= MANY
-    console.table(map(_row, machines), ["machine", "clips", "use"], ["criterion", "floor"])
+    rows = [_row(each, each.machine, each.domains.values()) for each in machines]
+    common = selection.common if len(machines) > 1 else None
+    if common is not None:
+        rows.append(_row(common, f"all {common.domains['machines']}", ()))
+    console.table(rows, ["machine", "clips", "use"], ["criterion", "floor"])
     if many:
         uses = Counter(each.choice.config for each in machines).most_common()
         listed = ", ".join(f"{config} for {n:,}" for config, n in uses)
         console.print(f"Use {listed} machines. --json has the reasons.")
-    for each in () if many else machines:
-        who, reason = escape(each.machine), escape(each.choice.reason)
+    for each in (*(() if many else machines), *((common,) if common else ())):
+        who = "One for all machines" if each is common else escape(each.machine)
+        reason = escape(each.choice.reason)
         console.print(f"{who}: use [bold]{each.choice.config}[/bold]; {reason}.")
     console.notes([*_veto_lines(selection), *selection.notes])
 
 
-def _row(each: MachineChoice) -> dict[str, str]:
+def _row(each: MachineChoice, machine: str, sizes: Iterable[int]) -> dict[str, str]:
     config = each.choice.config
     return {
-        "machine": each.machine,
-        "clips": "+".join(str(n) for n in sorted(each.domains.values(), reverse=True)),
+        "machine": machine,
+        "clips": "+".join(str(n) for n in sorted(sizes, reverse=True)),
         "use": config,
         "criterion": estimate_text(each.choice.criterion.get(config), form=".3f"),
         "floor": estimate_text(each.floor, form=".3f"),

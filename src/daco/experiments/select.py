@@ -26,20 +26,20 @@ from daco.method.bank import NormalBank
 from daco.method.config import ScoreConfig, blind_pool, parse_grid
 from daco.method.criterion import CHOICE_SPLITS
 from daco.method.engine import refuse_oracle
-from daco.method.selection import Choice, choose_config, config_names
+from daco.method.selection import Choice, Rule, choose, choose_config, config_names
 from daco.method.viability import viability_veto
 from daco.validation import Indices
 
 
 @dataclass(frozen=True)
 class MachineChoice:
-    """The choice for one machine.
+    """The choice for one machine, or for all of them together.
 
     Attributes
     ----------
     machine : str
     domains : {str: int}
-        Number of training clips in each domain.
+        Number of training clips in each domain; of all machines, their number.
     choice : Choice
     floor : float or None
         The criterion if the domains did not differ.
@@ -57,11 +57,13 @@ class MachineChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """A choice for each machine.
+    """A choice for each machine, and one for all of them.
 
     Attributes
     ----------
     machines : tuple of MachineChoice
+    common : MachineChoice or None
+        The choice for all machines; None if no machine has a criterion.
     candidates : tuple of str
     seed, n_splits : int
         Seed and number of the splits of the criterion.
@@ -70,6 +72,7 @@ class Selection:
     """
 
     machines: tuple[MachineChoice, ...]
+    common: MachineChoice | None
     candidates: tuple[str, ...]
     seed: int
     n_splits: int
@@ -77,7 +80,9 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**vars(self), "machines": [each.to_dict() for each in self.machines]}
+        machines = [each.to_dict() for each in self.machines]
+        common = None if self.common is None else self.common.to_dict()
+        return {**vars(self), "machines": machines, "common": common}
 
 
 def select_label_free(
@@ -91,7 +96,7 @@ def select_label_free(
     engine: str = "local",
     progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
-    """Choose a configuration for each machine without labels.
+    """Choose a configuration for each machine, and one for all of them, without labels.
 
     Parameters
     ----------
@@ -152,13 +157,15 @@ def select_label_free(
     for at, choice in sorted(results.items()):
         if isinstance(choice, Choice):
             sizes = dict(sorted(Counter(domains[at]).items()))
-            machines.append(MachineChoice(titles[at], sizes, choice, _floor(sizes.values())))
+            floor = _mean(criterion_floor(*pair) for pair in combinations(sizes.values(), 2))
+            machines.append(MachineChoice(titles[at], sizes, choice, floor))
         else:
             failures[titles[at]] = choice
     notes += left_out(dict(sorted(failures.items())))
     require_some(machines, notes)
-    notes += _veto_notes(machines)
-    return Selection(tuple(machines), tuple(names), seed, n_splits, tuple(notes))
+    common, remarks = _common(machines, names)
+    notes += remarks
+    return Selection(tuple(machines), common, tuple(names), seed, n_splits, tuple(notes))
 
 
 def _choose(
@@ -169,20 +176,33 @@ def _choose(
     return choose_config(bank, sessions=sessions, **options)
 
 
-def _floor(sizes: Iterable[int]) -> float | None:
-    """The mean floor of all pairs of domains of these sizes; None where no pair has one."""
-    floors = [criterion_floor(*pair) for pair in combinations(sizes, 2)]
-    known = [floor for floor in floors if floor is not None]
+def _common(
+    machines: Sequence[MachineChoice], names: list[str]
+) -> tuple[MachineChoice | None, Sequence[str]]:
+    """One configuration for all machines by the mean criterion, and notes about the veto."""
+    known = [each for each in machines if each.choice.balance is not None]
+    balances = [each.choice.balance for each in known if each.choice.balance is not None]
+    if not balances:
+        return None, ()
+    table: dict[str, Any] = {
+        "config": names,
+        "criterion": np.mean([balance.values for balance in balances], axis=0),
+    }
+    notes: Sequence[str] = ("No machine has enough normals for the label-free veto.",)
+    if pseudo := [each.choice.pseudo for each in known if each.choice.pseudo is not None]:
+        veto = viability_veto(pseudo)
+        table["viable"] = [name not in veto.reasons for name in names]
+        notes = veto.warnings
+    resampled = np.mean([balance.resampled for balance in balances], axis=0)
+    choice = choose(table, Rule.GUARDED, resampled=resampled)
+    floor = _mean(each.floor for each in known)
+    return MachineChoice("all machines", {"machines": len(known)}, choice, floor), notes
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known."""
+    known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else None
-
-
-def _veto_notes(machines: Sequence[MachineChoice]) -> Sequence[str]:
-    """What the label-free veto lacked, over all machines that have a criterion."""
-    choices = [each.choice for each in machines if each.choice.balance is not None]
-    judged = [choice.pseudo for choice in choices if choice.pseudo is not None]
-    if judged:
-        return viability_veto(judged).warnings
-    return ["No machine has enough normals for the label-free veto."] if choices else []
 
 
 def _sessions(table: EmbeddingTable, machines: Iterable[Indices]) -> list[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from daco.data.table import EmbeddingTable
@@ -47,6 +48,19 @@ def test_only_training_clips_are_read():
     assert more.to_dict() == select_label_free(table).to_dict()
 
 
+def test_one_for_all_machines_has_the_mean_criterion():
+    table = joined(
+        machine(seed=0), machine(seed=5, shift=2, machine="valve"), machine(30, seed=7, machine="x")
+    )
+    selection = select_label_free(table)
+    criteria = [pd.Series(each.choice.criterion) for each in selection.machines]
+    expected = pd.concat(criteria, axis=1).mean(axis=1)
+    assert selection.common.choice.criterion == pytest.approx(expected.to_dict())
+    floors = [each.floor for each in selection.machines]
+    assert selection.common.floor == pytest.approx(np.mean(floors))
+    assert selection.common.domains == {"machines": 3}
+
+
 def test_machines_that_cannot_be_compared_get_the_default_and_say_so():
     lonely = machine(20, 0, machine="lonely")
     selection = select_label_free(joined(machine(), lonely, machine(20, 1, machine="poor")))
@@ -54,6 +68,8 @@ def test_machines_that_cannot_be_compared_get_the_default_and_say_so():
     assert (one_domain.choice.config, one_domain.floor) == (DEFAULT, None)
     assert "one domain" in one_domain.choice.reason
     assert "1 clip of target" in one_clip.choice.reason
+    assert selection.common.domains == {"machines": 1}
+    assert select_label_free(lonely).common is None
     assert select_label_free(lonely, ["raw-k2", "raw-k1"]).machines[0].choice.config == "raw-k2"
 
 
