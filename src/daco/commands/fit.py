@@ -42,7 +42,7 @@ def fit(
     siblings: Annotated[
         str, option("Hide this many similar normals from one that is scored as new, or auto.")
     ] = "auto",
-    max_normals: Annotated[int | None, option("Keep at most this many normals.")] = None,
+    max_normals: Annotated[int | None, option("Keep at most this many normals.", min=2)] = None,
     readout: shared.Readouts = None,
     channel: shared.Channel = "0",
     device: shared.Device = "cpu",

@@ -76,8 +76,6 @@ def skipped_before(
     vectors that would be made, or the recordings. With `verify` recordings are read and their
     contents count; else their sizes and times.
     """
-    listed = json.loads(stored.get("skipped", "[]"))
-    skipped = tuple((each["path"], each["reason"]) for each in listed)
     changes = [
         "the networks of its views"
         if name == "views"
@@ -85,6 +83,8 @@ def skipped_before(
         for name in dict.fromkeys((*origin, "views"))
         if stored.get(name) != origin.get(name)
     ]
+    listed = [] if changes else json.loads(stored.get("skipped", "[]"))
+    skipped = tuple((each["path"], each["reason"]) for each in listed)
     if not changes and verify:
         left_out = dict(skipped)
         used = replace(table, clips=tuple(clip for clip in table if clip.path not in left_out))
