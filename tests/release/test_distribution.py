@@ -75,11 +75,6 @@ def test_links_of_a_released_readme_are_absolute():
 READY = "# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-12-01\n\n### Added\n\n- A thing.\n"
 
 
-def test_a_tag_is_released_with_the_version_and_the_changelog_it_names():
-    assert tag_problems("v1.2.3", "1.2.3", READY) == []
-    assert tag_problems("v1.2.3", "1.2.3", READY.replace("## [Unreleased]\n\n", "")) == []
-
-
 @pytest.mark.parametrize(
     ("tag", "version", "changelog", "problem"),
     [
@@ -97,3 +92,4 @@ def test_a_tag_is_released_with_the_version_and_the_changelog_it_names():
 def test_a_tag_that_fits_neither_is_refused(tag, version, changelog, problem):
     (found,) = tag_problems(tag, version, changelog)
     assert found.startswith(problem)
+    assert tag_problems("v1.2.3", "1.2.3", READY) == []

@@ -28,10 +28,7 @@ def test_grids_by_name():
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (
-            "# candidates\n\nraw-k1   # the baseline\n  conf-soft-m0-k1\n",
-            ["raw-k1", "conf-soft-m0-k1"],
-        ),
+        ("# candidates\n\nraw-k1   # the baseline\n  raw-k2\n", ["raw-k1", "raw-k2"]),
         (b"\xef\xbb\xbfraw-k1\r\nraw-k2\r\n", ["raw-k1", "raw-k2"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Studies of machines with one domain, of other years, and with machines that cannot be used."""
+"""Studies of machines with one domain, and with machines that cannot be used."""
 
 from __future__ import annotations
 

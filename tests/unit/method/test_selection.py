@@ -96,11 +96,7 @@ NONE_LEFT = [False, False, False, True]  # but the last is in the bottom decile
 @pytest.mark.parametrize(
     ("changes", "rule", "message"),
     [
-        (
-            {"viable": [False] * 4, "dev_score": None},
-            "guarded",
-            "leaves 0, so .* rule criterion",
-        ),
+        ({"viable": [False] * 4, "dev_score": None}, "guarded", "leaves 0, so"),
         ({"viable": NONE_LEFT}, "guarded", "leaves 3 .* leaves 1, so "),
         ({}, "label-free", "no column 'viable'"),
         ({"config": ["raw-k1", "raw-k2", "raw-k1", "raw-k4"]}, "paper", "each once"),
