@@ -11,6 +11,7 @@ from command_line import refused, run, said
 from drill import FAULTY, NORMALS, hum
 from shared_data import shared
 
+from daco.backbones.weights import SOURCES
 from daco.data.table import EmbeddingTable
 from daco.detector.model import MachineModel
 from daco.detector.modelfile import SCHEMA
@@ -54,8 +55,11 @@ def test_several_machines_give_several_files_and_a_table_for_each(drill, tmp_pat
     refused("fit", tmp_path / "plant", "--out", tmp_path / "one.daco")  # the name of one file
 
 
-def test_a_rate_that_the_clips_do_not_support_is_warned_about(drill, tmp_path):
-    """It also prints which faults would be noticed, and how the model scores with --verbose."""
+def test_a_rate_that_the_clips_do_not_support_is_warned_about(drill, tmp_path, monkeypatch):
+    """It also prints which faults would be noticed, what --verbose adds, and a better network."""
+    (tmp_path / "mn04").mkdir()
+    (tmp_path / "mn04" / SOURCES["mn04"].file_name).touch()
+    monkeypatch.setenv("DACO_WEIGHTS_DIR", str(tmp_path))
     model, text = fitted(drill[0], tmp_path / "m.daco", "--false-alarm-rate", 0.05, "--verbose")
     assert (model.config, model.views.names) == ("blend", ("mod", "mod60", "env", "cep"))
     assert f"0.05 is below {1 / 11:.3g}, the smallest that 10 clips of night can support" in text
@@ -64,6 +68,8 @@ def test_a_rate_that_the_clips_do_not_support_is_warned_about(drill, tmp_path):
     assert "Synthetic faults in 6 recordings" in text
     assert all(fault in text for fault in ("- impacts: ", "- tones: ", "- off: caught from "))
     assert "The view mod finds the most similar normal." in text
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert "repeat daco fit with --backbone logmel --backbone mn04" in text
 
 
 def test_an_anomaly_is_unusual_in_the_views_of_the_blend(drill, tmp_path):

@@ -126,13 +126,16 @@ def fit(
     )
     models, failures, replaced = _write_models(errors, results, paths)
     fitted = [models[path] for path in paths if path in models]
-    (_show_each if len(fitted) < MANY else _show_many)(console, fitted, verbose)
+    if len(fitted) < MANY:
+        _show_each(console, fitted, verbose)
+    else:
+        _show_many(console, fitted, verbose)
     show_files(console, list(models), replaced)
     if len(fitted) == 1:
         with interruptible("The model was written."), progress_bars(errors) as report:
             sentences = quick_sentences(fitted[0], partial(report, "injecting faults"))
         console.write(*sentences)
-    errors.notes(_advice(fitted))
+    errors.notes(_advice(fitted, backbone))
     skipped = (*gathered.skipped, *_listed(fitted, "left_out"))
     show_skipped(console, skipped)
     if failures:
@@ -230,12 +233,24 @@ def _listed(models: Sequence[MachineModel], key: str) -> list[tuple[str, str]]:
     return [pair for model in models for pair in model.provenance.get(key, {}).items()]
 
 
-def _advice(models: Sequence[MachineModel]) -> list[str]:
-    """Which normals a person should listen to."""
+def _advice(models: Sequence[MachineModel], backbone: Sequence[str]) -> list[str]:
+    """Which normals a person should listen to, and which network would find more faults."""
+    from importlib.util import find_spec
+
+    from daco.backbones.weights import SOURCES
+
     notes = []
     if kept := _listed(models, "kept"):
         names = name_list(f"{name} ({reason})" for name, reason in kept)
         notes.append(f"Kept {quantity(kept, 'suspicious normal')}: {names}.")
     for name, reason in _listed(models, "doubtful"):
         notes.append(f"Listen to {name}. It may be of another machine: {reason}.")
+    of_recordings = any(model.frontend and "root" in model.provenance for model in models)
+    if of_recordings and backbone == ["logmel"] and find_spec("torch"):
+        quickest_first = ("mn04", *SOURCES)
+        for name in [name for name in quickest_first if SOURCES[name].path.is_file()][:1]:
+            notes.append(
+                f"The network {name} is installed. Beside the views it found 6 more of 100 faults "
+                f"on real machines: repeat daco fit with --backbone logmel --backbone {name}."
+            )
     return notes
