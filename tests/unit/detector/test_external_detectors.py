@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 from command_line import refused, run
-from pyod.models.ecod import ECOD
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.svm import OneClassSVM
@@ -20,6 +19,8 @@ from daco.detector.model import MachineModel
 from daco.detector.revision import add_normals, calibrate_with, remove_normals
 from daco.errors import ModelError
 from daco.method.external import installed_scorers
+
+ECOD = pytest.importorskip("pyod.models.ecod", reason="PyOD is not installed").ECOD
 
 DOMAINS = ["source"] * 150 + ["target"] * 30
 

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from pyod.models.ecod import ECOD
-from pyod.models.knn import KNN
 from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.ensemble import IsolationForest
 from sklearn.mixture import GaussianMixture
@@ -20,6 +18,9 @@ from daco import NormalBank
 from daco.errors import ConfigError, DacoWarning, InputError
 from daco.method.config import ScoreConfig
 from daco.method.external import FOLDS, ExternalScorers, parse_pool, with_scorer
+
+ECOD = pytest.importorskip("pyod.models.ecod", reason="PyOD is not installed").ECOD
+KNN = pytest.importorskip("pyod.models.knn", reason="PyOD is not installed").KNN
 
 RNG = np.random.default_rng(7)
 SOURCE, TARGET = 60, 14
