@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from daco.data.clips import COLUMNS, DEFAULT_MACHINE, LABEL_WORDS, ONE_DOMAIN, S
 from daco.data.dcase import clips_by_name
 from daco.errors import InputError
 from daco.files.remote import Location, name_of
-from daco.text import printable
+from daco.text import name_list, printable, quantity
 from daco.validation import is_missing, is_utf8
 
 _DEFAULTS = {"machine": DEFAULT_MACHINE, "section": "00", "split": "train"}
@@ -51,6 +51,8 @@ def clip_columns(
     if named and not set(names) <= {"path", "session", *given}:  # no name says the session
         paths = columns["path"].tolist()
         if clips := clips_by_name(paths, root):
+            if "split" not in given:
+                _require_splits(paths, clips)
             filled = [c or Clip(p, **values) for p, c in zip(paths, clips, strict=True)]
             values = {name: [getattr(clip, name) for clip in filled] for name in COLUMNS}
     for name in (*names, *(name for name in given if name not in COLUMNS)):
@@ -58,6 +60,17 @@ def clip_columns(
             value = given.get(name, values.get(name))
             columns[name] = as_column(name, value, n_clips, first=first)
     return columns
+
+
+def _require_splits(paths: Sequence[str], clips: Sequence[Clip | None]) -> None:
+    """An error where clips without a DCASE name, which may be test clips, lie beside such ones."""
+    others = [path for path, clip in zip(paths, clips, strict=True) if clip is None]
+    if others and any(clip is not None and clip.split != "train" for clip in clips):
+        raise InputError(
+            "there is no column 'split', and only some names mark test clips as those of DCASE do; "
+            f"{quantity(others, 'clip')} would count as training clips: {name_list(others, 3)}. "
+            "Add a column 'split' with train or test."
+        )
 
 
 def as_column(

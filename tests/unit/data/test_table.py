@@ -351,9 +351,13 @@ def test_folders_of_names_say_machine_year_and_split(columns_of):
     assert columns["label"].tolist() == [0] * 5 + [None]
 
 
-def test_other_names_say_nothing(columns_of):
-    columns = columns_of(path=[*TRAIN, "a.wav", TEST[1]])
-    assert columns["split"].tolist() == ["train"] * 5 + ["test"]
+def test_other_names_say_nothing_and_among_test_names_need_a_split(columns_of):
+    columns = columns_of(path=list("abcdef"))
+    assert set(columns["split"].tolist()) == {"train"}
+    mixed = [*TRAIN, "a.wav", TEST[1]]
+    with pytest.raises((InputError, DataError), match=r"no column 'split'.* a\.wav"):
+        columns_of(path=mixed)
+    columns = columns_of(path=mixed, split=["train"] * 5 + ["test"])
     assert columns["domain"][4] is columns["label"][4] is None
 
 
