@@ -41,8 +41,9 @@ TIMES = [
 ]
 """Dates, with or without a time of day, in names of recordings and folders."""
 
+_YEAR = re.compile(r"20[1-4]\d", re.ASCII)
 _PART_OF_DATE = re.compile(
-    r"(19|20)\d\d([-_. ]?(0[1-9]|1[0-2]))?|(19|20)\d\d[-_. ]?W[-_. ]?\d\d"
+    r"(19|20)\d\d[-_. ]?(0[1-9]|1[0-2])|(19|20)\d\d[-_. ]?W[-_. ]?\d\d"
     r"|((19|20)\d\d[-_. ]?)?(?i:week|kw|cw)[-_. ]?\d{1,3}",
     re.ASCII,
 )
@@ -73,12 +74,16 @@ class Folders:
         return self.names[level - 1] if 0 < level <= len(self.names) else ""
 
     def without_dates(self, machine_level: int | None) -> Folders:
-        """The same with empty names for dates, and for days in folders of dates: 2026/05/12."""
-        names: list[str] = []
-        was_date = False
-        for level, name in enumerate(self.names, 1):
-            was_date = _is_date(name) or (was_date and re.fullmatch(_DAY, name) is not None)
-            names.append("" if was_date and level != machine_level else name)
+        """The same with empty names for dates, also for those in several folders: 2026/05/12."""
+        names = list(self.names)
+        for at, name in enumerate(self.names):
+            # A year alone is no date: it may be a speed.
+            for count in (3, 2) if _YEAR.fullmatch(name) else (1,):
+                parts = self.names[at : at + count]
+                levels = range(at + 1, at + 1 + len(parts))
+                if _is_date("-".join(parts)) and machine_level not in levels:
+                    names[at : at + len(parts)] = [""] * len(parts)
+                    break
         return replace(self, names=tuple(names))
 
     def depth(self, levels: Sequence[int]) -> int:

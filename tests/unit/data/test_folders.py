@@ -92,6 +92,7 @@ TREES = {
         "fan/all train None, pump/slow train None, pump/fast train None, press/slow train None, "
         "press/fast train None"
     ),
+    "1500 2000 2020": "site/1500 train None, site/2000 train None, site/2020 train None",
     "2026-13-01 1200": "site/2026-13-01 train None, site/1200 train None",
     "speed2026-05-01 v1.05.2026x": "site/speed2026-05-01 train None, site/v1.05.2026x train None",
     # folders that say nothing
