@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from daco.data.clips import ONE_DOMAIN, Clip
-from daco.data.folders import TIMES, meaning_of_folders
+from daco.data.folders import meaning_of_folders
 from daco.errors import DataError, InputError
 from daco.files.remote import Location, statuses
 from daco.text import name_list, quantity
@@ -26,6 +26,20 @@ _RULE = re.compile(
     r"folder:[1-9]|gap:[1-9]\d{0,5}(s|min|h)|gap:[1-9]\d{0,3}d|attribute:.+", re.ASCII
 )
 _FEW = 6  # with fewer sessions, the realised rate may be several times the nominal one
+_DAY = r"(?P<day>0?[1-9]|[12]\d|3[01])"
+_MONTH = r"(?P<month>0?[1-9]|1[0-2])"
+_DIGITS = r"(?P<month>0[1-9]|1[0-2])(?P=dash)(?P<day>0[1-9]|[12]\d|3[01])"
+_MINUTE = r"(?P<hour>[01]\d|2[0-3])(?P<colon>[-_.:h]?)(?P<minute>[0-5]\d)"
+_SECOND = r"(?P=colon)(?P<second>[0-5]\d)"
+_MAYBE = rf"(?:[T_ -]{{0,3}}{_MINUTE}(?:{_SECOND})?(?!\d))?"
+_TIMES = [
+    re.compile(rf"(?<!\d){pattern}(?!\d)", re.ASCII)
+    for pattern in (  # 20260512_083000 or 2026-05-12; 12.05.2026; 260512_083000, with all digits
+        rf"(?P<year>(?:19|20)\d\d)(?P<dash>[-_. ]?){_DIGITS}{_MAYBE}",
+        rf"{_DAY}(?P<dash>[-_. ]){_MONTH}(?P=dash)(?P<year>(?:19|20)\d\d){_MAYBE}",
+        rf"(?P<year>\d\d)(?P<dash>){_DIGITS}[_-]{_MINUTE}{_SECOND}",
+    )
+]
 _FIELDS = ("year", "month", "day", "hour", "minute", "second")
 
 
@@ -124,7 +138,7 @@ def _apply(
     """The session of each clip; how they were found, and what to do where one has none."""
     kind, _, value = rule.partition(":")
     if kind == "folder":
-        names = [meaning_of_folders(clip.path).name(int(value)) or None for clip in clips]
+        names = [meaning_of_folders(clip.path).names.get(int(value)) for clip in clips]
         return names, rule, "Choose another rule."
     if kind == "attribute":
         known = name_list(dict.fromkeys(key for clip in clips for key in clip.attributes), 10)
@@ -173,7 +187,7 @@ def recording_time(path: str) -> datetime | None:
     nested = ["-".join(folders[at : at + 3]) for at in range(len(folders) - 2)]
     for folder in ("", *reversed(folders), *reversed(nested)):
         text = f"{folder} {name}".lstrip()
-        for match in (match for pattern in TIMES for match in pattern.finditer(text)):
+        for match in (match for pattern in _TIMES for match in pattern.finditer(text)):
             known = match.groupdict("0")
             fields: list[Any] = [int(known.get(each, 0)) for each in _FIELDS]
             fields[0] += 2000 if fields[0] < 100 else 0

@@ -55,7 +55,9 @@ def levels_of(table: ClipTable) -> dict[str, int]:
     Empty where the usual reading is right: more levels, a data set, a manifest.
     """
     names = {clip.domain for clip in table.clips}
-    in_folders = all(meaning_of_folders(clip.path).name(1) == clip.domain for clip in table.clips)
+    in_folders = all(
+        meaning_of_folders(clip.path).names.get(1) == clip.domain for clip in table.clips
+    )
     if not in_folders or len(table.machines) > 1 or names <= {"source", "target", ONE_DOMAIN}:
         return {}
     return {"machine_level": 1}

@@ -92,6 +92,7 @@ TREES = {
         "fan/all train None, pump/slow train None, pump/fast train None, press/slow train None, "
         "press/fast train None"
     ),
+    "slow fast 2026-05-02/slow": "site/slow train None, site/fast train None, site/slow train None",
     "1500 2000 2020": "site/1500 train None, site/2000 train None, site/2020 train None",
     "2026-13-01 1200": "site/2026-13-01 train None, site/1200 train None",
     "speed2026-05-01 v1.05.2026x": "site/speed2026-05-01 train None, site/v1.05.2026x train None",
@@ -205,6 +206,8 @@ def test_a_level_without_recordings_is_refused_and_levels_are_for_plain_folders(
         read_clips(tmp_path / "pump", domain_level=3)
     with pytest.raises(InputError, match="must be 0 or more"):
         read_clips(tmp_path / "pump", domain_level=-1)
+    table = read_clips(tmp_path / "pump", domain_level=1)
+    assert "2 clips in subfolders of a domain, read as clips of that domain" in table.oddities[0]
     make(tmp_path / "fan", "train/section_00_source_train_normal_0000.wav")
     (tmp_path / "fan/list.csv").write_text("path\ntrain/section_00_source_train_normal_0000.wav\n")
     for source in (tmp_path / "fan", tmp_path / "fan/list.csv"):
@@ -247,6 +250,7 @@ def test_a_few_clips_in_a_subfolder_do_not_make_the_others_strays(tmp_path):
         ("c.wav", "all"),
         ("new/d.wav", "all"),
     ]
+    assert "1 clip in subfolders of a domain" in table.oddities[0]
 
 
 def test_oddities_name_what_is_wrong(tmp_path):
