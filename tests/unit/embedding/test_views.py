@@ -129,14 +129,7 @@ def test_a_table_says_how_each_view_was_made(tmp_path, clips):
         table.origin("cepp")
 
 
-@pytest.mark.parametrize(
-    "views",
-    [
-        '["mod"]',
-        '{"mod": {"sample_rate": 1}}',
-        *("[]", "{"),
-    ],
-)
+@pytest.mark.parametrize("views", ['["mod"]', '{"mod": {"sample_rate": 1}}', "[]", "{"])
 def test_an_unknown_layout_of_views_is_refused(tmp_path, views):
     import pyarrow.parquet as pq
 
