@@ -51,13 +51,11 @@ def ok(*arguments):
     return run(*arguments).stdout.strip()
 
 
-def test_clips_are_listed(press, there, tmp_path):
+def test_clips_are_listed(press, there):
     said = ok("clips", there("press"), "--manifest", there("lists/press.csv"))
     assert f"13 clips of 1 machine in {there('press')}" in said
     assert re.search(r"train +day +- +- +8 +0.5 +16k +1", said)
-    again = ok("clips", there("lists/press.csv"), "--manifest", tmp_path / "here.csv")
-    assert "13 clips of 1 machine" in again
-    assert "13 clips of 1 machine" in ok("clips", tmp_path / "here.csv")
+    assert "13 clips of 1 machine" in ok("clips", there("lists/press.csv"))
 
 
 def test_embed_from_the_store_into_the_store(press, table, there, store):
