@@ -12,6 +12,7 @@ import pytest
 import soundfile
 from command_line import refused, signalled
 from command_line import run as command
+from drill import write_normals
 from shared_data import shared
 
 from daco.backbones.logmel import BLEND_VIEWS
@@ -26,13 +27,7 @@ def run(*arguments, code=0):
 @pytest.fixture
 def recordings(tmp_path):
     """Six clips of half a second in two domains."""
-    rng = np.random.default_rng(0)
-    for domain in ("source", "target"):
-        folder = tmp_path / "fan" / "normal" / domain
-        folder.mkdir(parents=True)
-        for index in range(3):
-            soundfile.write(folder / f"{domain}{index}.wav", rng.normal(0, 0.1, 8000), 16000)
-    return tmp_path / "fan"
+    return write_normals(tmp_path / "fan", {"day": 3, "night": 3})
 
 
 def test_a_folder_becomes_a_table(recordings, tmp_path):
@@ -44,23 +39,23 @@ def test_a_folder_becomes_a_table(recordings, tmp_path):
     assert table.readouts == ("mod", "mean")
     assert table.matrix().shape == (6, 112)
     assert table.matrix("mean").shape == (6, 128)
-    assert sorted(set(table.column("domain"))) == ["source", "target"]
+    assert sorted(set(table.column("domain"))) == ["day", "night"]
     assert table.metadata["backbone"] == "logmel"
 
 
 def test_a_corrupt_recording_is_left_out_and_the_exit_code_says_so(recordings, tmp_path):
-    bad = recordings / "normal" / "source" / "source1.wav"
+    bad = recordings / "day" / "day01.wav"
     bad.write_bytes(b"")
     out = tmp_path / "emb.parquet"
     result = run(recordings, "--out", out, code=4)
     assert "Left out 1 recording:" in result.stdout
-    assert "source1.wav: the file is empty." in result.stdout
+    assert "day01.wav: the file is empty." in result.stdout
     table = EmbeddingTable.read(out)
     assert len(table) == 5
-    assert "source1.wav" in table.metadata["skipped"]
+    assert "day01.wav" in table.metadata["skipped"]
     said = run(recordings, "--out", out, code=4).stdout
     assert "is finished: 5 clips" in said
-    assert "source1.wav: the file is empty." in said
+    assert "day01.wav: the file is empty." in said
 
 
 def test_an_unknown_network_is_a_mistake(recordings, tmp_path):
@@ -115,7 +110,7 @@ def test_a_network_and_weight_free_views_in_one_table(few, tmp_path):
 def test_killed_and_typed_again(tmp_path):
     folder = tmp_path / "fan"
     folder.mkdir()
-    wave = np.random.default_rng(1).normal(0, 0.1, 8000)
+    wave = np.random.default_rng(1).normal(0, 0.1, 5000)
     for index in range(600):
         soundfile.write(folder / f"{index:03d}.wav", np.roll(wave, index), 16000)
     out, whole = tmp_path / "emb.parquet", tmp_path / "whole.parquet"
