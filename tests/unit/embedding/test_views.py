@@ -202,14 +202,6 @@ def test_windows_of_several_networks_are_of_the_same_time(tmp_path):
 
 
 @pytest.mark.usefixtures("fake_network")
-def test_a_listener_takes_samples_at_the_rate_of_the_first_network():
-    listener = Listener(several_frontends())
-    recording = listener.embed_waveform(np.full(2 * RATE, 0.1, np.float32), RATE)
-    assert recording.embeddings.shape == (1, 41)
-    assert recording.embeddings[0, 0] == 2 * RATE
-
-
-@pytest.mark.usefixtures("fake_network")
 def test_a_listener_refuses_networks_that_are_not_the_models():
     other = replace(several_frontends(), weights_sha256="1" * 64)
     with pytest.raises(ModelError, match="SHA-256"):
