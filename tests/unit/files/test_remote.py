@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -234,11 +233,3 @@ class TestStores:
             read_clips(store.uri("clips", bucket="nowhere"))
         with environment(**unreachable()), pytest.raises(DataError, match="AWS_ENDPOINT_URL"):
             read_clips("s3://plant/clips")
-
-
-def test_a_local_path_imports_nothing_of_the_extra():
-    code = (
-        "import sys, daco; from daco.files.remote import parse_location; parse_location('x');"
-        "sys.exit(any(name in sys.modules for name in ('pyarrow', 'fsspec', 'upath')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
