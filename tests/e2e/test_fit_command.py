@@ -184,10 +184,9 @@ def test_scores_are_drawn_and_what_cannot_be_inspected_is_refused(drill, tmp_pat
 
 
 @pytest.mark.shared("real", "audio")
-@pytest.mark.parametrize(("machine", "auc"), [("fan", 0.82), ("bearing", 0.52)])
-def test_anomalies_of_real_machines_rank_higher(tmp_path, machine, auc):
-    """Of 100 pairs of an anomaly and a normal; 50 normals tell little about the bearing."""
-    root, out = shared("real", "audio") / machine, tmp_path / "m.daco"
+def test_anomalies_of_a_real_fan_rank_higher(tmp_path):
+    """Of 100 pairs of an anomaly and a normal."""
+    root, out = shared("real", "audio", "fan"), tmp_path / "m.daco"
     model, text = fitted(root, out, "--config", "choose", "--readout", "mod")
     assert "warning" not in text
     assert model.domain_sizes == {"source": 40, "target": 10}
@@ -198,7 +197,7 @@ def test_anomalies_of_real_machines_rank_higher(tmp_path, machine, auc):
     anomalous = np.array(["anomaly" in each["name"] for each in found])
     scores = np.array([each["score"] for each in found])
     above = scores[anomalous][:, None] > scores[~anomalous]
-    assert above.mean() == pytest.approx(auc, abs=0.021)
+    assert above.mean() == pytest.approx(0.82, abs=0.021)
 
 
 @pytest.mark.shared(*MN04)
