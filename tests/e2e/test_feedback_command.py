@@ -83,7 +83,6 @@ def test_a_machine_of_a_plant_is_named(plant):
     ("options", "message"),
     [
         (("fault",), "one clip or of one alarm"),
-        (("--clip", 1), "Give false-alarm or fault"),
         (("fault", "--clip", 1, "--alarm", 1), "one clip or of one alarm"),
         (("fault", "--clip", 99), "press has no clip 99"),
         (("--commission", 501), "10 to 500 clips"),

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from command_line import refused, run, said
-from drill import FAULTY, NORMALS, hum
+from drill import NORMALS
 from shared_data import shared
 
 from daco.backbones.weights import SOURCES
@@ -72,15 +72,6 @@ def test_a_rate_that_the_clips_do_not_support_is_warned_about(drill, tmp_path, m
     assert "repeat daco fit with --backbone logmel --backbone mn04" in text
 
 
-def test_an_anomaly_is_unusual_in_the_views_of_the_blend(drill, tmp_path):
-    clip = hum(tmp_path / "faulty.wav", **FAULTY)
-    verdict = json.loads(run("score", drill[1], clip, "--json").stdout)
-    assert verdict["anomalous"]
-    assert any(each.startswith("views: rhythm up to 15 Hz: ") for each in verdict["reasons"])
-    assert verdict["views"].keys() == set(VIEWS.split("+"))
-    assert np.mean([*verdict["views"].values()]) == pytest.approx(verdict["score"])
-
-
 def test_embeddings_do_instead_of_recordings(drill, table, tmp_path):
     second, text = fitted(table, tmp_path / "m.daco", "--false-alarm-rate", 0.2)
     assert "can measure which faults the model catches only in recordings" in text
@@ -92,8 +83,10 @@ def test_embeddings_do_instead_of_recordings(drill, table, tmp_path):
     for model in (first, second):
         held = zip(model.clip_names, model.clip_sha256, strict=True)
         assert all(sha256_of_file(drill[0] / name) == sha256 for name, sha256 in held)
-    one, _ = fitted(table, tmp_path / "one.daco", "--readout", "env", "--siblings", 3)
+    options = ("--readout", "env", "--siblings", 3, "--config", "choose")
+    one, _ = fitted(table, tmp_path / "one.daco", *options)
     assert (one.readout, one.siblings) == ("env", 3)
+    assert "resamples" in said("inspect", tmp_path / "one.daco", "--verbose")
     error = refused("fit", table, "--out", tmp_path / "x.daco", "--device", "cpu")
     assert isinstance(error, InputError)
     assert "--device" in str(error)
@@ -106,7 +99,8 @@ def test_a_model_of_own_embeddings_scores_them_and_no_recordings(drill, tmp_path
     own, _ = fitted(tmp_path / "own.parquet", tmp_path / "own.daco", "--config", "raw-k2")
     assert (own.frontend, own.config) == (None, "raw-k2")
     assert "named by the user" in said("inspect", tmp_path / "own.daco", "--verbose")
-    assert "embeddings of your own" in str(refused("score", tmp_path / "own.daco", drill[0]))
+    for command in ("score", "sensitivity"):
+        assert "of your own" in str(refused(command, tmp_path / "own.daco", drill[0]))
     judged = run("score", tmp_path / "own.daco", tmp_path / "own.parquet", "--csv")
     lines = judged.stdout.splitlines()
     assert len(lines) == 31
@@ -122,16 +116,6 @@ def test_a_small_bank_names_what_the_blend_leaves_out(drill, tmp_path):
     assert described["left_out_of_blend"] == ["ldn-ratio-K16"]
 
 
-def test_a_replaced_model_is_kept_and_comes_back(table, model):
-    before = model.read_bytes()
-    _, text = fitted(table, model, "--false-alarm-rate", 0.1)
-    assert "drill.daco.previous" in text
-    previous = model.with_name("drill.daco.previous")
-    assert previous.read_bytes() == before != model.read_bytes()
-    run("update", model, "--undo")
-    assert model.read_bytes() == before
-
-
 def test_a_broken_recording_is_left_out_and_named(drill, tmp_path):
     root = shutil.copytree(drill[0], tmp_path / "drill")
     (root / "day" / "day03.wav").write_bytes(b"RIFFnothing")
@@ -144,9 +128,6 @@ def test_a_broken_recording_is_left_out_and_named(drill, tmp_path):
     [
         (("--config", "conf-soft-k1"), "Did you mean"),
         (("--false-alarm-rate", "0"), "false_alarm_rate"),
-        (("--backbone", "beatz"), "Did you mean 'beats'"),
-        (("--channel", "left"), "channel"),
-        (("--readout", "cls"), "readout"),
         (("--siblings", "few"), "'siblings'"),
         (("--out", "nowhere/m.daco"), "not a folder"),
     ],
@@ -192,31 +173,20 @@ def test_a_model_is_described_in_words_and_as_json(drill):
     assert {name: found[name] for name in expected} == expected
 
 
-def test_a_choice_is_shown_with_its_criterion(table, tmp_path):
-    out = tmp_path / "m.daco"
-    fitted(table, out, "--config", "choose", "--readout", "mod")
-    assert "of 100 resamples" in said("inspect", out, "--verbose")
-    selection = json.loads(run("inspect", out, "--json").stdout)["provenance"]["selection"]
-    assert len(selection["criterion"]) == 9
-
-
 def test_scores_are_drawn_and_what_cannot_be_inspected_is_refused(drill, tmp_path):
     run("inspect", drill[1], "--picture", tmp_path / "scores.svg")
     assert (tmp_path / "scores.svg").stat().st_size > 10_000
     assert ".svg or .png" in str(refused("inspect", drill[1], "--picture", tmp_path / "a.gif"))
-    (tmp_path / "x.daco").write_bytes(b"hello world, hello")
-    for path in (tmp_path / "x.daco", tmp_path, tmp_path / "none.daco"):
-        assert isinstance(refused("inspect", path), ModelError)
+    assert isinstance(refused("inspect", tmp_path / "none.daco"), ModelError)
 
 
 # Real recordings and a network with weights
 
 
 @pytest.mark.shared("real", "audio")
-@pytest.mark.parametrize(("machine", "auc"), [("fan", 0.82), ("bearing", 0.52)])
-def test_anomalies_of_real_machines_rank_higher(tmp_path, machine, auc):
-    """Of 100 pairs of an anomaly and a normal; 50 normals tell little about the bearing."""
-    root, out = shared("real", "audio") / machine, tmp_path / "m.daco"
+def test_anomalies_of_a_real_fan_rank_higher(tmp_path):
+    """Of 100 pairs of an anomaly and a normal."""
+    root, out = shared("real", "audio", "fan"), tmp_path / "m.daco"
     model, text = fitted(root, out, "--config", "choose", "--readout", "mod")
     assert "warning" not in text
     assert model.domain_sizes == {"source": 40, "target": 10}
@@ -227,7 +197,7 @@ def test_anomalies_of_real_machines_rank_higher(tmp_path, machine, auc):
     anomalous = np.array(["anomaly" in each["name"] for each in found])
     scores = np.array([each["score"] for each in found])
     above = scores[anomalous][:, None] > scores[~anomalous]
-    assert above.mean() == pytest.approx(auc, abs=0.021)
+    assert above.mean() == pytest.approx(0.82, abs=0.021)
 
 
 @pytest.mark.shared(*MN04)

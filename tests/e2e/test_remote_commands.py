@@ -51,13 +51,11 @@ def ok(*arguments):
     return run(*arguments).stdout.strip()
 
 
-def test_clips_are_listed(press, there, tmp_path):
+def test_clips_are_listed(press, there):
     said = ok("clips", there("press"), "--manifest", there("lists/press.csv"))
     assert f"13 clips of 1 machine in {there('press')}" in said
     assert re.search(r"train +day +- +- +8 +0.5 +16k +1", said)
-    again = ok("clips", there("lists/press.csv"), "--manifest", tmp_path / "here.csv")
-    assert "13 clips of 1 machine" in again
-    assert "13 clips of 1 machine" in ok("clips", tmp_path / "here.csv")
+    assert "13 clips of 1 machine" in ok("clips", there("lists/press.csv"))
 
 
 def test_embed_from_the_store_into_the_store(press, table, there, store):
@@ -109,10 +107,8 @@ def test_mistakes_are_told_in_a_sentence(press, there, tmp_path):
     wrong = {
         ("embed", there("nothing"), "--out", tmp_path / "e.parquet"): "/nothing does not exist.",
         ("embed", press, "--out", "s3://nowhere/e.parquet"): "e.parquet: cannot be written",
-        ("embed", press, "--out", there("e.csv")): "extension .parquet",
         ("fit", press, "--out", there("m.daco")): "A model must be on this computer",
         ("study", "--dev", there("e.parquet"), "--out", there("run")): "must be on this computer",
-        ("select", there("none.parquet")): "No such file or directory",
     }
     for command, token in wrong.items():
         assert token in str(refused(*command)), command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 
@@ -20,11 +21,6 @@ from daco.errors import DataError, InputError, ModelError
 def verdicts(*arguments, code=0):
     lines = run("score", *arguments, "--json", code=code).stdout.splitlines()
     return [json.loads(line) for line in lines]
-
-
-def soundless(path):
-    path.touch()
-    return path
 
 
 def table(*arguments, code=0):
@@ -75,15 +71,14 @@ def test_a_recording_outside_the_ranges_is_not_judged(drill, tmp_path):
 def test_embeddings_are_scored_with_their_levels(drill, tmp_path):
     root, model = drill
     options = ("--readout", "mod+mod60+env+cep")
-    run("embed", root, "--out", tmp_path / "e.parquet", *options)
-    found = verdicts(model, tmp_path / "e.parquet")
-    assert len(found) == 26
-    (direct,) = verdicts(model, root / found[3]["name"])
+    shutil.copytree(root / "night", tmp_path / "new")
+    scaled(tmp_path / "new" / "quiet.wav", root / "day" / "day00.wav", 0.05)
+    run("embed", tmp_path / "new", "--out", tmp_path / "e.parquet", *options)
+    *found, quiet = verdicts(model, tmp_path / "e.parquet")
+    assert quiet["state"] == "off"
+    (direct,) = verdicts(model, root / "night" / found[3]["name"])
     # scored among others, ties of a member may fall the other way
     assert direct["score"] == pytest.approx(found[3]["score"], abs=0.02)
-    scaled(tmp_path / "new" / "quiet.wav", root / "day" / "day00.wav", 0.05)
-    run("embed", tmp_path / "new", "--out", tmp_path / "new.parquet", *options)
-    assert verdicts(model, tmp_path / "new.parquet")[0]["state"] == "off"
 
 
 def test_csv_has_a_row_for_every_file(drill, tmp_path):
@@ -104,19 +99,11 @@ def test_a_file_that_cannot_be_read_does_not_stop_the_others(drill, tmp_path):
     root, model = drill
     good = root / "day" / "day00.wav"
     (tmp_path / "cut.wav").write_bytes(good.read_bytes()[:5000])
-    (tmp_path / "text.wav").write_text("not a sound")
     hum(tmp_path / "tiny.wav", 200, 0, seconds=0.01)
-    (tmp_path / "notes.txt").write_text("heard a rattle")
-    reasons = {
-        "cut.wav": "truncated",
-        "text.wav": "not readable",
-        "tiny.wav": "at least",
-        "gone.wav": "cannot be opened",
-        "notes.txt": "extension",
-    }
+    reasons = {"cut.wav": "truncated", "tiny.wav": "at least", "gone.wav": "cannot be opened"}
     files = [tmp_path / name for name in reasons]
     lines = run("score", model, *files, good, code=4).stdout.splitlines()
-    assert "Left out 5 recordings:" in lines
+    assert "Left out 3 recordings:" in lines
     for path, reason in zip(files, reasons.values(), strict=True):
         (line,) = (line for line in lines if line.strip().startswith(str(path)))
         assert reason in line
@@ -167,20 +154,18 @@ def test_long_recordings_by_windows(drill, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "token"),
+    ("options", "token"),
     [
-        (("--csv", "--json"), InputError, "one of --csv and --json"),
-        (("--aggregate", "most"), InputError, "aggregate"),
-        (("--window", "-1"), InputError, "window"),
-        (("--hop", "1"), InputError, "hop needs a window"),
-        (("--rate", "2"), InputError, "false_alarm_rate"),
-        (("-", "-"), InputError, "only once"),
+        (("--csv", "--json"), "one of --csv and --json"),
+        (("--hop", "1"), "hop needs a window"),
+        (("--rate", "2"), "false_alarm_rate"),
+        (("-", "-"), "only once"),
     ],
 )
-def test_mistakes_stop_at_once(drill, options, kind, token):
+def test_mistakes_stop_at_once(drill, options, token):
     root, model = drill
     error = refused("score", model, root / "day" / "day00.wav", *options)
-    assert isinstance(error, kind)
+    assert isinstance(error, InputError)
     assert token in str(error)
 
 
@@ -188,5 +173,3 @@ def test_what_is_no_model_and_an_empty_folder_are_refused(drill, tmp_path):
     clip = drill[0] / "day" / "day00.wav"
     assert isinstance(refused("score", clip, clip), ModelError)
     assert isinstance(refused("score", drill[1], tmp_path), DataError)
-    (empty,) = verdicts(drill[1], soundless(tmp_path / "empty.wav"), code=4)
-    assert "empty" in empty["error"]

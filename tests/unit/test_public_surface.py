@@ -79,6 +79,7 @@ def test_scoring_a_recording_and_help_load_no_heavy_packages(tmp_path):
     command = "import daco.cli; sys.argv = {}; sys.stdout = sys.stderr\ntry: daco.cli.main()\n"
     command += "except SystemExit: pass\nsys.stdout = sys.__stdout__"
     heavy = {"numba", "pandas", "matplotlib", "sklearn", "torch", "pyarrow", "joblib"}
+    heavy |= {"fsspec", "upath"}
     for arguments, more in (
         (["daco", "score", str(model), str(clip)], set()),
         (["daco", "--help"], {"numpy", "scipy", "soundfile"}),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 from object_store import ObjectStore, environment, object_server, unreachable
 from small_clips import FakeNet, make_clips, write_clip
@@ -28,45 +26,21 @@ def small_parts(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-class Here:
-    """A folder of this computer with the interface of `ObjectStore`."""
-
-    def __init__(self, root):
-        self.root = root
-
-    def uri(self, key):
-        return str(self.root / key)
-
-    def put(self, key, content):
-        (self.root / key).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / key).write_bytes(content)
-
-    def put_tree(self, folder, key):
-        shutil.copytree(folder, self.root / key)
-        return self.uri(key)
-
-    def get(self, key):
-        return (self.root / key).read_bytes()
-
-    def keys(self, prefix):
-        found = self.root.rglob("*")
-        names = (path.relative_to(self.root).as_posix() for path in found if path.is_file())
-        return sorted(n for n in names if n.startswith(prefix) and not n.endswith(".lock"))
-
-
 @pytest.fixture(params=["local", "s3"])
 def place(request, tmp_path):
-    """Where recordings and tables are."""
+    """The folder of recordings and tables."""
     if request.param == "local":
-        (tmp_path / "there").mkdir()
-        return Here(tmp_path / "there")
-    return ObjectStore(*request.getfixturevalue("server"))
+        (tmp_path / "there" / "clips").mkdir(parents=True)
+        return tmp_path / "there"
+    return parse_location(ObjectStore(*request.getfixturevalue("server")).uri("there"))
 
 
 @pytest.fixture
 def clips(place, tmp_path):
     table = make_clips(tmp_path / "clips", 10, lengths=(800, 1600, 1000))
-    return ClipTable(parse_location(place.put_tree(table.root, "clips")), table.clips)
+    for clip in table:
+        (place / "clips" / clip.path).write_bytes((table.root / clip.path).read_bytes())
+    return ClipTable(place / "clips", table.clips)
 
 
 class Interrupted(FakeNet):
@@ -82,34 +56,33 @@ class Interrupted(FakeNet):
 def interrupted(clips, place, tmp_path):
     """Two of three parts are finished."""
     with pytest.raises(KeyboardInterrupt):
-        embed_clips(clips, Interrupted(), place.uri("e.parquet"), batch_size=1)
+        embed_clips(clips, Interrupted(), str(place / "e.parquet"), batch_size=1)
     assert len([*tmp_path.rglob("*.arrow")]) == 2
     return clips
 
 
 def finish(clips, place, net=None, **options):
     net = net or FakeNet()
-    report = embed_clips(clips, net, place.uri("e.parquet"), **options)
-    assert place.keys("e.parquet") == ["e.parquet"]
+    report = embed_clips(clips, net, str(place / "e.parquet"), **options)
+    files = [path.name for path in place.rglob("*.*") if path.suffix not in (".wav", ".lock")]
+    assert files == ["e.parquet"]
     return report.reused, net.seen
 
 
 def test_the_rest_is_embedded_and_the_bytes_are_those_of_one_run(interrupted, place, tmp_path):
     embed_clips(interrupted, FakeNet(), tmp_path / "whole.parquet")
     assert finish(interrupted, place, batch_size=3, workers=1) == (8, 2)
-    assert place.get("e.parquet") == (tmp_path / "whole.parquet").read_bytes()
+    assert (place / "e.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
-def test_parts_of_other_settings_are_not_used(interrupted, place):
-    assert finish(interrupted, place, readouts=["length"]) == (0, 10)
-
-
-@pytest.mark.parametrize("place", ["local"], indirect=True)
-@pytest.mark.parametrize("sha256", ["1" * 64, None])
-def test_parts_of_other_or_unknown_weights_are_not_used(interrupted, place, sha256):
+@pytest.mark.parametrize(
+    ("sha256", "readout"), [("0" * 64, "length"), ("1" * 64, "level"), (None, "level")]
+)
+def test_parts_of_other_readouts_or_weights_are_not_used(interrupted, place, sha256, readout):
+    options = {"readouts": [readout], "force": True}
     for _ in range(2):
-        assert finish(interrupted, place, FakeNet(weights_sha256=sha256), force=True) == (0, 10)
+        assert finish(interrupted, place, FakeNet(weights_sha256=sha256), **options) == (0, 10)
 
 
 @pytest.mark.parametrize("place", ["local"], indirect=True)
@@ -120,9 +93,9 @@ def test_parts_of_another_version_are_not_used(interrupted, place, monkeypatch):
 
 def test_a_recording_that_changed_is_embedded_again(interrupted, place, tmp_path):
     write_clip(tmp_path / "new.wav", 0.125, samples=900)
-    place.put("clips/0005.wav", (tmp_path / "new.wav").read_bytes())
+    (place / "clips" / "0005.wav").write_bytes((tmp_path / "new.wav").read_bytes())
     assert finish(interrupted, place) == (4, 6)
-    assert EmbeddingTable.read(place.uri("e.parquet")).matrix()[5, 0] == 0.125
+    assert EmbeddingTable.read(place / "e.parquet").matrix()[5, 0] == 0.125
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
@@ -132,7 +105,7 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
         patch.setattr("daco.files.hashing.hashlib.file_digest", None)
         assert finish(clips, place) == (10, 0)
     assert finish(clips, place, verify=True) == (10, 0)
-    place.put("clips/0005.wav", b"RIFF")
+    (place / "clips" / "0005.wav").write_bytes(b"RIFF")
     for verify, compared in ((False, "sizes or times"), (True, "contents")):
         with pytest.raises(InputError, match=compared):
             finish(clips, place, verify=verify)
@@ -140,9 +113,9 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
 def test_a_missing_recording_and_a_bad_one_are_skipped_and_listed(clips, place):
-    place.client.delete_object(Bucket=place.bucket, Key="clips/0001.wav")
-    place.put("clips/0002.wav", b"RIFF, but no more")
-    report = embed_clips(clips, FakeNet(), place.uri("e.parquet"))
+    (place / "clips" / "0001.wav").unlink()
+    (place / "clips" / "0002.wav").write_bytes(b"RIFF, but no more")
+    report = embed_clips(clips, FakeNet(), str(place / "e.parquet"))
     assert [path for path, _ in report.skipped] == ["0001.wav", "0002.wav"]
     assert "cannot be opened (No such file" in report.skipped[0][1]
     assert "clips" not in "".join(reason for _, reason in report.skipped)

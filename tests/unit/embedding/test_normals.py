@@ -108,14 +108,6 @@ class TestRecordings:
         assert [view.readout for view in found.frontend.views] == ["mean", "cep"]
         assert found.frontend.channel == "mix"
 
-    def test_a_broken_file_is_left_out(self, press, net):
-        (press / "train" / "normal" / "source" / "s1.wav").write_bytes(b"RIFF")
-        gathered = normals_of_recordings(press, net)
-        assert len(gathered.machines[0]) == 4
-        ((path, reason),) = gathered.skipped
-        assert path.endswith("s1.wav")
-        assert reason
-
     def test_one_recording_is_a_source_too(self, press, net):
         path = press / "train" / "normal" / "target" / "t0.wav"
         (found,) = normals_of_recordings(path, net, training=False).machines
@@ -202,35 +194,8 @@ class TestTables:
             clips_to_judge(other, LOGMEL)
 
 
-class TestNames:
-    """Clips whose DCASE names say what they are."""
-
-    TRAIN = tuple(
-        f"section_00_{d}_train_normal_000{i}.wav" for d in ("source", "target") for i in (0, 1)
-    )
-    TEST = tuple(f"section_00_target_test_{kind}_0000.wav" for kind in ("normal", "anomaly"))
-
-    def write(self, path, **columns):
-        names = [*self.TRAIN, *self.TEST]
-        EmbeddingTable.from_arrays(np.eye(6) + 1, file_name=names, **columns).write(path)
-        return path
-
-    @pytest.mark.parametrize("training", [True, False])
-    def test_test_clips_are_left_out_and_counted(self, tmp_path, training):
-        found = normals_of_table(self.write(tmp_path / "fan.parquet"), training=training)
-        assert found.machines[0].names == self.TRAIN
-        assert found.machines[0].domains == ("source", "source", "target", "target")
-        assert found.warnings[0].startswith("Left out 2 test clips (1 of them an anomaly)")
-
-    def test_an_update_takes_them_where_there_are_no_others(self, tmp_path):
-        table = EmbeddingTable.from_arrays(np.eye(2) + 1, file_name=self.TEST)
-        table.write(tmp_path / "new.parquet")
-        found = normals_of_table(tmp_path / "new.parquet", training=False)
-        assert found.machines[0].names == self.TEST[:1]
-        with pytest.raises(DataError, match="no normal training clip"):
-            normals_of_table(tmp_path / "new.parquet")
-
-    def test_a_column_does_not_make_an_anomaly_by_name_normal(self, tmp_path):
-        path = self.write(tmp_path / "fan.parquet", split=["train"] * 6, label=[0] * 6)
-        with pytest.raises(DataError, match=r"name of an anomaly.*test_anomaly_0000"):
-            normals_of_table(path)
+def test_a_column_does_not_make_an_anomaly_by_name_normal(tmp_path):
+    names = ["section_00_target_test_anomaly_0000.wav", *"abcde"]
+    path = write(tmp_path / "fan.parquet", path=names, split="train", label=0)
+    with pytest.raises(DataError, match=r"name of an anomaly.*test_anomaly_0000"):
+        normals_of_table(path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 
@@ -196,18 +195,11 @@ class TestClips:
         with pytest.raises(InputError, match="local recordings"):
             write_manifest(read_clips(tree), store.uri("list.csv"))
 
-    @pytest.mark.parametrize(
-        ("row", "token"),
-        [
-            ("b.wav", "row 2 'b.wav'"),
-            ("../../b.wav", "row 2, column 'path'"),
-            ("s3://other/a.wav", "s3://other"),
-        ],
-    )
-    def test_a_manifest_names_its_wrong_rows(self, store, row, token):
+    @pytest.mark.parametrize("row", ["b.wav", "../../b.wav", "s3://other/a.wav"])
+    def test_a_manifest_names_its_wrong_rows(self, store, row):
         store.put("a.wav", b"x")
         store.put("list.csv", f"path\na.wav\n{row}\n".encode())
-        with pytest.raises(DataError, match=token):
+        with pytest.raises(DataError, match=r"row 2|s3://other"):
             read_clips(store.uri("list.csv"))
 
     def test_a_recording_that_is_not_there_or_not_sound(self, store):
@@ -241,11 +233,3 @@ class TestStores:
             read_clips(store.uri("clips", bucket="nowhere"))
         with environment(**unreachable()), pytest.raises(DataError, match="AWS_ENDPOINT_URL"):
             read_clips("s3://plant/clips")
-
-
-def test_a_local_path_imports_nothing_of_the_extra():
-    code = (
-        "import sys, daco; from daco.files.remote import parse_location; parse_location('x');"
-        "sys.exit(any(name in sys.modules for name in ('pyarrow', 'fsspec', 'upath')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
