@@ -232,8 +232,10 @@ class Listener:
                 f"The network needs {self.frontend.sample_rate} Hz. Got {sample_rate} Hz: resample."
             )
         wave: Any = np.asarray(waveform)
-        shape = "(2, n)" if needs_both(self.frontend.channel) else "(n,)"
-        if wave.shape[:-1] != ((2,) if needs_both(self.frontend.channel) else ()) or not wave.size:
+        both = needs_both(self.frontend.channel)
+        fits = wave.ndim == 2 and len(wave) == 2 if both else wave.ndim == 1
+        if not fits or not wave.size:
+            shape = "(2, n)" if both else "(n,)"
             raise InputError(
                 f"A model with the channel {self.frontend.channel!r} needs samples of the shape "
                 f"{shape}. Got {wave.shape}."

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +187,17 @@ def _read_ahead(
 ) -> Iterator[list[_Recording]]:
     """The recordings of each batch in order; threads read those of the next one meanwhile."""
     decoders = [decoder_of(each, job.channel) for each in net.networks]
-    submitted = (
-        [pool.submit(_read, root / part.clips[row].path, part.sizes[row], decoders) for row in rows]
-        for rows in _blocks(part, job.batch_size)
-    )
-    for block, _ in pairwise(chain(submitted, [[]])):
-        yield [each.result() for each in block]
+    ahead = None
+    for rows in _blocks(part, job.batch_size):
+        following = [
+            pool.submit(_read, root / part.clips[row].path, part.sizes[row], decoders)
+            for row in rows
+        ]
+        if ahead is not None:
+            yield [each.result() for each in ahead]
+        ahead = following
+    if ahead is not None:
+        yield [each.result() for each in ahead]
 
 
 def _blocks(part: Part, batch_size: int) -> Iterator[list[int]]:

@@ -108,8 +108,9 @@ def test_logmel_at_another_rate():
     assert listener.embed_waveform(noise(1, rate=8000), 8000).embeddings.shape[0] == 1
     with pytest.raises(InputError, match="16000 Hz"):
         listener.embed_waveform(noise(1), 16000)
-    with pytest.raises(InputError, match=r"\(2, 8000\)"):
-        listener.embed_waveform(np.zeros((2, 8000)), 8000)
+    for wrong in (np.zeros((2, 8000)), 0.5, []):
+        with pytest.raises(InputError, match=r"\(2, 8000\)"):
+            listener.embed_waveform(wrong, 8000)
 
 
 class TestReasons:
