@@ -140,12 +140,9 @@ def test_the_rates_of_faults(fan, tmp_path):
     assert list(pd.read_csv(out)) == described("Rates of faults")
 
 
-def test_the_metrics(fan, tmp_path):
+def test_the_metrics(study, tmp_path):
     out = tmp_path / "metrics.csv"
-    table = fan / "fan.parquet"
-    grid = ("--grid", "raw-k1,conf-soft-m0-k1", "--splits", 10, "--workers", 1, "--no-report")
-    run("study", "--dev", table, "--out", tmp_path / "run", *grid)
-    run("evaluate", tmp_path / "run", "--out", out)
+    run("evaluate", study, "--out", out)
     assert list(pd.read_csv(out)) == described("Metrics")
 
 

@@ -7,7 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
-from command_line import refused, run, said
+from command_line import printed, refused, run, said
 from drill import NORMALS
 from shared_data import shared
 
@@ -24,7 +24,7 @@ MN04 = ("real", "mn04_as_mAP_432.pt")
 
 def fitted(source, out, *options):
     """The model that a command makes, and what it prints."""
-    text = " ".join(run("fit", source, "--out", out, *options).output.split())
+    text = printed("fit", source, "--out", out, *options)
     return MachineModel.load(out), text
 
 

@@ -8,17 +8,13 @@ import shutil
 import numpy as np
 import pytest
 import soundfile
-from command_line import refused, run
+from command_line import printed, refused, run
 
 from daco.detector.model import MachineModel
 from daco.errors import InputError
 from daco.synthetic.factory import synth_factory
 
 RATE = 16000
-
-
-def ok(*arguments, code=0):
-    return " ".join(run(*arguments, code=code).output.split())
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +38,7 @@ def clean(factory, tmp_path_factory):
     """A model of the good normals, of which the gate leaves out none."""
     root = tmp_path_factory.mktemp("clean")
     shutil.copytree(factory / "bearing" / "train", root / "bearing" / "train")
-    ok("fit", root / "bearing", "--out", root / "bearing.daco")
+    printed("fit", root / "bearing", "--out", root / "bearing.daco")
     assert len(MachineModel.load(root / "bearing.daco")) == 22
     return root / "bearing.daco"
 
@@ -83,11 +79,11 @@ def test_fit_leaves_out_bad_normals_and_names_them(factory, bearing, tmp_path):
     paths = [*sorted(train.glob("*source*"))[:3], *sorted(train.glob("*target*"))[:2]]
     for path, kind in zip(paths, KINDS, strict=True):
         spoil(path, kind, factory)
-    said = ok("fit", folder, "--out", tmp_path / "m.daco", code=4)
+    said = printed("fit", folder, "--out", tmp_path / "m.daco", code=4)
     assert "Left out 5 recordings:" in said
     model = MachineModel.load(tmp_path / "m.daco")
     assert model.domain_sizes == {"source": 9, "target": 8}
-    shown = ok("inspect", tmp_path / "m.daco")
+    shown = printed("inspect", tmp_path / "m.daco")
     assert "left out" in shown
     for path, reason in zip(paths, KINDS.values(), strict=True):
         assert f"{path.name}: {reason}" in said
@@ -100,13 +96,13 @@ def test_a_table_knows_as_much_as_the_recordings_and_a_person_may_insist(
 ):
     folder, path = bearing
     spoil(path, "short", factory)
-    ok("embed", folder, "--out", tmp_path / "e.parquet")
-    said = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", code=4)
+    printed("embed", folder, "--out", tmp_path / "e.parquet")
+    said = printed("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", code=4)
     assert f"{path.name}: {KINDS['short']}" in said
-    said = ok("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", "--keep-suspicious")
+    said = printed("fit", tmp_path / "e.parquet", "--out", tmp_path / "m.daco", "--keep-suspicious")
     assert f"Kept 1 suspicious normal: train/{path.name} (short: 1 s" in said
     assert len(MachineModel.load(tmp_path / "m.daco")) == 22
-    listed = ok("inspect", tmp_path / "m.daco", "--normals", "--json")
+    listed = printed("inspect", tmp_path / "m.daco", "--normals", "--json")
     assert json.loads(listed)["normal_list"][0]["warning"] == KINDS["short"]
 
 
@@ -123,7 +119,7 @@ def test_normals_are_listed_with_the_most_suspicious_first(model):
 def test_a_normal_is_removed_and_comes_back(model):
     before = MachineModel.load(model)
     content, name = model.read_bytes(), before.clip_names[15]
-    said = ok("update", model, "--remove", name, "--remove", before.clip_names[0])
+    said = printed("update", model, "--remove", name, "--remove", before.clip_names[0])
     assert "Removed 2 recordings. There are now 20." in said
     assert "bearing.daco.previous. daco update --undo restores it" in said
     after = MachineModel.load(model)
@@ -132,9 +128,9 @@ def test_a_normal_is_removed_and_comes_back(model):
     assert after.provenance["updates"][-1]["names"] == [name, before.clip_names[0]]
     assert model.with_name("bearing.daco.previous").read_bytes() == content
     changed = model.read_bytes()
-    assert "22 healthy recordings" in ok("update", model, "--undo")
+    assert "22 healthy recordings" in printed("update", model, "--undo")
     assert model.read_bytes() == content
-    ok("update", model, "--undo")  # and forward again
+    printed("update", model, "--undo")  # and forward again
     assert model.read_bytes() == changed
 
 

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import soundfile
-from command_line import refused, run, said
+from command_line import printed, refused, run, said
 from drill import RATE, hum, scaled, write_normals
 
 from daco.detector.model import MachineModel
@@ -17,17 +17,8 @@ NIGHT = ("--domain", "night")
 KEEP = "--keep-suspicious"
 
 
-def printed(*arguments, code=0):
-    """All that a command says, in one line."""
-    return " ".join(run(*arguments, code=code).output.split())
-
-
 def new_recordings(folder, day, night, first=100):
     return write_normals(folder, {"day": day, "night": night}, first)
-
-
-def kinds(model):
-    return {name: each["kind"] for name, each in MachineModel.load(model).basis.items()}
 
 
 class TestUpdate:
@@ -85,7 +76,7 @@ class TestCalibrate:
         text = said("calibrate", model, new_recordings(tmp_path / "new", 12, 9))
         after = MachineModel.load(model)
         assert after.clip_names == before.clip_names
-        assert kinds(model) == {"day": "new", "night": "new"}
+        assert [each["kind"] for each in after.basis.values()] == ["new", "new"]
         assert after.reference.sizes == {"day": 12, "night": 9}
         assert "Calibrated with 21 new recordings: 12 of day and 9 of night" in text
         assert "warning" not in text

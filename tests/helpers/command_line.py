@@ -31,6 +31,11 @@ def said(*arguments, code=0):
     return " ".join(stdout.split())
 
 
+def printed(*arguments, code=0):
+    """All that a command prints, its notes and warnings too, in one line."""
+    return " ".join(run(*arguments, code=code).output.split())
+
+
 def refused(*arguments):
     """The error that a user's mistake ends with; 'daco' prints it and exits with 2."""
     result = CliRunner(env=NARROW).invoke(app, list(map(str, arguments)))
