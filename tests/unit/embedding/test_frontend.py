@@ -109,7 +109,7 @@ def test_logmel_at_another_rate():
     with pytest.raises(InputError, match="16000 Hz"):
         listener.embed_waveform(noise(1), 16000)
     for wrong in (np.zeros((2, 8000)), 0.5, []):
-        with pytest.raises(InputError, match=r"\(2, 8000\)"):
+        with pytest.raises(InputError, match="the shape"):
             listener.embed_waveform(wrong, 8000)
 
 
