@@ -150,13 +150,8 @@ def test_a_model_is_described_in_words_and_as_json(drill):
     model = MachineModel.load(path)
     text = said("inspect", path, "--verbose")
     low, high = model.ranges["limits"]["level"]
-    for words in (
-        "view: mod60 of logmel (weights none), 16,000 Hz, fp32, channel 0",
-        "The false-alarm rate 0.2 is estimated from the training recordings only",
-        f"level {low:g} to {high:g} dB of full scale",
-        model.sha256,
-    ):
-        assert words in text
+    for fact in ("mod60 of logmel", f"level {low:g} to {high:g} dB", model.sha256):
+        assert fact in text
     found = json.loads(run("inspect", path, "--json").stdout)
     night = found["domains"]["night"]
     assert (night["normals"], night["clips"], night["kind"]) == (10, 10, "training")

@@ -36,17 +36,14 @@ def fleet(path, machines=MACHINES, *, poor=()):
     return path
 
 
-@pytest.fixture
-def time_stands_still(monkeypatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
-
-
 def bytes_of(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-@pytest.mark.usefixtures("time_stands_still")
-def test_models_of_several_processes_have_the_bytes_of_one_and_are_of_their_machines(tmp_path):
+def test_models_of_several_processes_have_the_bytes_of_one_and_are_of_their_machines(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     path = fleet(tmp_path / "e.parquet")
     printed = [
         run("fit", path, "--out", tmp_path / f"by{n}", "--workers", n).stdout for n in (1, 2)

@@ -136,10 +136,8 @@ def test_a_normal_is_removed_and_comes_back(model):
 
 def test_what_cannot_be_removed_or_undone_changes_nothing(model, tmp_path):
     content = model.read_bytes()
-    everything = [f"--remove={name}" for name in MachineModel.load(model).clip_names]
     for arguments in (
         ["--remove", "nothing.wav"],
-        everything,
         ["--undo"],
         [],
         ["--undo", "--remove", "x"],

@@ -37,13 +37,7 @@ def test_the_table_fits_a_terminal_and_tells_the_reasons(drill, tmp_path):
     lines = run("score", drill[1], tmp_path).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    for words in (
-        "silent: -inf dB of full scale",
-        "clipped: ",
-        "ANOMALY",
-        "1 in 5 healthy recordings is called anomalous",
-        "run daco calibrate",
-    ):
+    for words in ("silent: -inf dB", "clipped: ", "ANOMALY", "run daco calibrate"):
         assert words in text
     (good,) = (line for line in lines if " good.wav" in line)
     assert good.split()[0] == "normal"

@@ -38,10 +38,7 @@ def test_a_model_knows_the_sessions_of_its_normals_and_rests_on_them(motor, tmp_
     plain, _ = fitted(motor, tmp_path / "plain.daco")
     assert plain.sessions == ()
     model, notes = fitted(motor, tmp_path / "motor.daco", "--session-by", "gap:30min")
-    assert (
-        "Recording sessions by gap:30min (times in names): motor 1 in new (5 clips) and 3 in old "
-        "(5 clips)." in notes
-    )
+    assert "Recording sessions by gap:30min" in notes
     by_name = dict(zip(model.clip_names, model.sessions, strict=True))
     assert by_name["old/20260513_084000.wav"] == "2026-05-13 08:00:00"
     assert len(set(model.sessions)) == 4

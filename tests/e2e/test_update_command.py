@@ -97,7 +97,6 @@ class TestCalibrate:
         text = printed("calibrate", model, tmp_path / "odd", "--domain", "day", KEEP)
         assert "Check that they are recordings of this machine" in text
         assert "This calibration costs detection" in text
-        assert "Expect about" in text
 
     def test_what_cannot_be_used_is_said(self, model, drill, tmp_path):
         new = new_recordings(tmp_path / "new", 3, 3)
