@@ -33,8 +33,6 @@ class TestScoring:
         assert found == ("squeal.wav", machine, "anomalous")
         assert clip["oddness"] > 1
         assert clip["one_in"] > 1
-        trial = service.score(faulty(), machine, record="false").json()["clip"]
-        assert (trial["state"], trial["id"]) == ("anomalous", None)
         assert service.get(f"/v1/clips/{clip['id']}").json()["clip"]["oddness"] == clip["oddness"]
         shown = glance(service, machine)
         assert shown["last"]["id"] == clip["id"]
@@ -46,19 +44,12 @@ class TestReading:
     def test_the_history_comes_in_pages_and_as_a_table_that_no_spreadsheet_computes(
         self, service, machine
     ):
-        ids = [
-            service.score(data, machine, name=name).json()["clip"]["id"]
-            for data, name in (
-                (normal(1), "early.wav"),
-                (normal(2), "=1+2.wav"),
-                (faulty(), 'a "quoted", name.wav'),
-            )
-        ]
-        path = f"/v1/machines/{machine}/history"
-        first = service.get(path, params={"limit": 2}).json()
-        second = service.get(path, params={"limit": 2, "before": first["next"]}).json()
-        assert [clip["id"] for clip in first["clips"] + second["clips"]] == ids[::-1]
-        assert second["next"] is None
+        for data, name in (
+            (normal(1), "early.wav"),
+            (normal(2), "=1+2.wav"),
+            (faulty(), 'a "quoted", name.wav'),
+        ):
+            service.score(data, machine, name=name)
         answer = service.get(f"/v1/machines/{machine}/history.csv")
         assert answer.headers["content-type"].startswith("text/csv")
         rows = list(csv.DictReader(io.StringIO(answer.text)))
@@ -66,26 +57,12 @@ class TestReading:
         assert names == ['a "quoted", name.wav', "'=1+2.wav", "early.wav"]
         assert [row["state"] for row in rows] == ["anomalous", "normal", "normal"]
         assert float(rows[0]["oddness"]) > 1
-
-    @pytest.mark.parametrize(
-        ("path", "status"),
-        [
-            ("/v1/machines/nobody/normals", 404),
-            ("/v1/machines/unheard/history?since=never", 422),
-            ("/v1/clips/999999", 404),
-            ("/v1/machines/unheard/normals/99/audio", 404),
-            ("/v1/nothing", 404),
-            (f"/v1/clips/{2**63}", 422),
-            ("/v1/alarms/1/acknowledge", 405),
-            ("/static/app.js", 200),
-        ],
-    )
-    def test_what_is_there_and_what_is_not(self, service, path, status):
-        answer = service.get(path)
-        assert answer.status_code == status
-        if status == 422:
-            assert list(answer.json()) == ["detail"]
-            assert isinstance(answer.json()["detail"], str)
+        path = f"/v1/machines/{machine}/history"
+        first = service.get(path, params={"limit": 2}).json()
+        second = service.get(path, params={"limit": 2, "before": first["next"]}).json()
+        assert [clip["state"] for clip in first["clips"]] == ["anomalous", "normal"]
+        assert [clip["name"] for clip in second["clips"]] == ["early.wav"]
+        assert second["next"] is None
 
 
 class TestSounds:
@@ -138,12 +115,6 @@ class TestOperation:
         route = 'route="/v1/machines/{machine}/score"'
         assert f'daco_http_requests_total{{method="POST",{route},status="400"}}' in text
 
-    def test_the_document_describes_every_route(self, service):
-        for path, methods in service.get("/openapi.json").json()["paths"].items():
-            for method, about in methods.items():
-                assert about["description"], (path, method)
-                assert "401" in about["responses"] or not path.startswith("/v1/"), (path, method)
-
 
 class TestModels:
     """What people decide about a model on the page."""
@@ -189,6 +160,23 @@ class TestModels:
             assert answer.status_code == 503
             assert answer.headers["retry-after"]
         wait_until(lambda: glance(service, "modelless")["problems"])
+
+
+def test_an_alarm_is_acknowledged_shelved_answered_and_cleared(service, machine):
+    alarm = raise_alarm(service, machine)
+
+    def state_after(action, **body):
+        answer = do(service, f"/v1/alarms/{alarm}/{action}", body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["alarm"]["state"]
+
+    assert state_after("acknowledge", comment="loose belt") == "acknowledged"
+    assert state_after("shelve", minutes=30) == "shelved"
+    assert state_after("unshelve") == "acknowledged"
+    assert state_after("answer", answer="fault") == "acknowledged"
+    assert state_after("clear") == "cleared"
+    history = service.get(f"/v1/machines/{machine}/history").json()
+    assert [clip["answer"] for clip in history["clips"]] == ["fault", "fault"]
 
 
 def test_the_report_of_a_shift_is_one_page(service, machine):
