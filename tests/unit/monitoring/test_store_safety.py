@@ -225,9 +225,6 @@ def test_a_backup_of_a_database_in_use_can_be_restored(tmp_path):
         with pytest.raises(InputError, match="exists"):
             backup(store.database, copy)
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    restore(copy, f"sqlite:///{tmp_path}/daco.db")
-    with opened(f"sqlite:///{tmp_path}/daco.db") as store:
-        assert store.machines_summary()[0].clips == 3
     (tmp_path / "daco.db").write_bytes(b"damaged" * 1000)
     restore(copy, f"sqlite:///{tmp_path}/daco.db")
     with opened(f"sqlite:///{tmp_path}/daco.db") as store:
@@ -253,21 +250,6 @@ def test_the_file_is_private_and_is_not_made_where_none_should_be(tmp_path):
         add(store)
         modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("daco.db*")}
         assert modes == {0o600}
-
-
-def test_a_file_that_is_moved_away_is_noticed_and_no_other_is_made(tmp_path):
-    file, away = tmp_path / "daco.db", tmp_path / "away.db"
-    with opened(f"sqlite:///{file}") as store:
-        add(store)
-        file.rename(away)
-        for act in (store.check, lambda: add(store), store.machines_summary):
-            with pytest.raises(StoreError, match="was removed"):
-                act()
-        assert not file.exists()
-        away.rename(file)
-        store.check()
-        add(store)
-        assert store.machines_summary()[0].clips == 2
 
 
 def test_a_check_writes_and_waits_only_a_moment_for_another_writer(url):
