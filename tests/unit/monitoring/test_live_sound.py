@@ -27,7 +27,6 @@ from daco.monitoring.sources.capture import (
     SourceError,
     ffmpeg,
     parse_pcm,
-    standard_input,
 )
 from daco.monitoring.sources.live import LiveSound, LiveSource
 from daco.monitoring.sources.timeline import TOLERANCE, Timeline
@@ -153,24 +152,6 @@ def test_a_slow_judge_loses_sound_of_a_stream_in_a_bounded_way_and_says_so():
     assert source.lost_seconds > 3
     assert "of sound are missing" in sentences[0]
     assert len(sentences) == 1  # not once per gap
-
-
-def test_pcm_on_standard_input_is_read_to_its_end():
-    data = np.stack([tone(5), tone(5) * -1], axis=1)
-    reading, writing = os.pipe()
-    capture = standard_input(f"pcm:{RATE}:2", reading)
-    with Heard(LiveSound("fan", "standard input", capture, 2.0, 2.0, waits=True)) as heard:
-        with os.fdopen(writing, "wb") as pipe:
-            pipe.write(data.tobytes())
-        wait_until(lambda: heard.problems)
-    os.close(reading)
-    assert len(heard.recordings) == 2
-    assert heard.samples(1).tolist() == data[2 * RATE : 4 * RATE].tolist()
-    assert heard.problems == ["standard input: standard input has ended."]
-    first, second = heard.recordings
-    assert first.machine == "fan"
-    assert first.source_key != second.source_key
-    assert first.recorded_at < second.recorded_at
 
 
 @pytest.mark.parametrize("text", ["pcm:", "pcm:fast", "pcm:1:2:3", "pcm:-1", "pcm:99999999"])
