@@ -64,19 +64,16 @@ def test_a_model_without_a_database_is_explained(plant):
     assert not (plant / "daco.db").exists()
 
 
-def test_a_machine_is_commissioned_and_forgets_on_request(plant):
-    text = said("feedback", plant / "press.daco", "--commission", 10, "--by", "Kim")
-    assert "The next 10 clips count as healthy." in text
-    assert "What was learned is forgotten." in said("feedback", plant / "press.daco", "--reset")
-    assert "next 10 clips" not in said("feedback", plant / "press.daco")
-
-
-def test_a_machine_of_a_plant_is_named(plant):
+def test_a_machine_of_a_plant_is_named_commissioned_and_forgets_on_request(plant):
     tables = [f'[machine.{name}]\nmodel = "press.daco"\n' for name in ("press", "fan")]
     (plant / "daco.toml").write_text("".join(tables))
     assert "--machine: press, fan" in str(refused("feedback", plant))
-    run("feedback", plant, "--machine", "fan", "--commission", 10, "--by", "Kim")
-    assert "The next 10 clips" in said("feedback", plant / "daco.toml", "--machine", "fan")
+    fan = ("feedback", plant, "--machine", "fan")
+    text = said(*fan, "--commission", 10, "--by", "Kim")
+    assert "The next 10 clips count as healthy." in text
+    assert "The next 10 clips" in said(*fan)
+    assert "What was learned is forgotten." in said(*fan, "--reset")
+    assert "next 10 clips" not in said(*fan)
 
 
 @pytest.mark.parametrize(
