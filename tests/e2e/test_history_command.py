@@ -17,11 +17,9 @@ def test_a_history_is_saved_restored_and_shortened(tmp_path):
         store.add_many([new_clip(at=start + timedelta(minutes=row)) for row in range(1200)])
     assert "press 1,200 0 0" in said("history", tmp_path)
     run("history", tmp_path, "--backup", copy)
-    assert "exists" in str(refused("history", tmp_path, "--backup", copy))
     assert "Deleted 1,200 recordings." in said("history", tmp_path, "--prune")
     with opened(database) as store:
         assert store.clips("press") == []
     run("history", tmp_path, "--restore", copy)
     with opened(database) as store:
         assert len(store.clips("press", 2000)) == 1200
-    assert "not a backup" in str(refused("history", tmp_path, "--restore", tmp_path / "daco.toml"))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from shared_data import shared
 
-from benchmarks.findings import CHANGES, draw, is_named, synthetic
+from benchmarks.findings import CHANGES, draw, is_named
 from daco.audio.decode import read_audio
 from daco.errors import InputError, NotEnoughClipsError
 from daco.monitoring.findings import MOST_FINDINGS, findings
@@ -58,15 +58,6 @@ def test_changes_of_real_recordings_are_named_and_few_healthy_ones_have_a_findin
     assert share_named(profile, test, added, -6, (0,)) >= 0.6
     # Another session than the profile's: 1 in 20 is the aim, 2 of 10 a chance of 9 %.
     assert sum(bool(findings(wave, RATE, profile)) for wave in test) <= 2
-
-
-def test_a_synthetic_machine():
-    train, rate = synthetic("valve", "train", 24)
-    profile = HealthyProfile.from_recordings(train, rate)
-    test, _ = synthetic("valve", "test", 4)
-    assert sum(bool(findings(wave, rate, profile)) for wave in test) <= 1
-    change = draw("knocks", test[0], profile, 0, 3)
-    assert is_named(findings(change.wave, rate, profile)[0], change)
 
 
 def test_a_finding_is_plain_and_complete(noise, profile):
