@@ -397,6 +397,9 @@ JARGON = re.compile(
 )
 
 
+# Live
+
+
 def test_the_page_recovers_when_the_database_and_the_service_come_back(browser, tmp_path):
     lost = ("ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "status of 503", "404")
     with ServiceProcess(tmp_path) as before:

@@ -47,8 +47,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def receiving(port: int = 0) -> Iterator[Receiver]:
-    server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
+def receiving() -> Iterator[Receiver]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.lock = threading.Lock()
     state = server.state = Receiver(f"http://127.0.0.1:{server.server_port}/hook")
     with running(server):

@@ -71,13 +71,13 @@ def broker(folder: Path, password: str | None = None) -> Iterator[Broker]:
 class Subscriber:
     """All that a broker's topics have said."""
 
-    messages: list[tuple[str, str, bool]] = field(default_factory=list)
+    messages: list[tuple[str, str]] = field(default_factory=list)
 
     def last(self, topic: str) -> str | None:
-        return next((text for name, text, _ in reversed(self.messages) if name == topic), None)
+        return next((text for name, text in reversed(self.messages) if name == topic), None)
 
     def documents(self, topic: str) -> list[dict]:
-        return [json.loads(text) for name, text, _ in self.messages if name == topic]
+        return [json.loads(text) for name, text in self.messages if name == topic]
 
 
 @contextmanager
@@ -86,9 +86,7 @@ def subscribed(port: int) -> Iterator[Subscriber]:
     client = paho.Client(CallbackAPIVersion.VERSION2)
     client.on_connect = lambda c, *_: c.subscribe("#", qos=1)
     client.on_subscribe = lambda *_: ready.set()
-    client.on_message = lambda _, __, m: state.messages.append(
-        (m.topic, m.payload.decode(), bool(m.retain))
-    )
+    client.on_message = lambda _, __, m: state.messages.append((m.topic, m.payload.decode()))
     client.connect("127.0.0.1", port)
     client.loop_start()
     assert ready.wait(10)
@@ -110,10 +108,10 @@ class _Inbox:
 
 
 @contextmanager
-def mail_server(port: int = 0) -> Iterator[_Inbox]:
+def mail_server() -> Iterator[_Inbox]:
     """An SMTP server; its mails, and the answer that the next one gets."""
     inbox = _Inbox()
-    inbox.port = port or unused_port()
+    inbox.port = unused_port()
     controller = Controller(inbox, hostname="127.0.0.1", port=inbox.port)
     controller.start()
     inbox.url = f"mailto://127.0.0.1:{inbox.port}?from=daco@plant.example&to=kim@plant.example"

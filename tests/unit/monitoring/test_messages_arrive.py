@@ -207,7 +207,7 @@ def test_a_broker_has_the_retained_state_alarms_discovery_and_a_last_will(tmp_pa
     assert alarm["title"] == "Press 1: sounds different from the healthy machine"
     assert len(alarm["id"]) == 32
     assert alarm["data"]["alarm"]["kind"] == "fault"
-    topics = [name for name, *_ in seen.messages if name.startswith("homeassistant/")]
+    topics = [name for name, _ in seen.messages if name.startswith("homeassistant/")]
     assert "homeassistant/binary_sensor/daco_press/alarm/config" in topics
     sensor = seen.documents("homeassistant/binary_sensor/daco_press/alarm/config")[0]
     assert sensor["state_topic"] == "daco/press/state"
