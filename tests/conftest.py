@@ -35,6 +35,16 @@ def _no_width(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
+@pytest.fixture(scope="session")
+def published():
+    """The files that the authors of the paper published."""
+    from reproduction.published import open_published
+
+    if not shared_data.PUBLISHED.exists():
+        pytest.skip(f"needs the authors' files: {shared_data.PUBLISHED} is not there")
+    return open_published(shared_data.PUBLISHED)
+
+
 def pytest_collection_modifyitems(config, items):
     """Begin with the Ray cluster; keep one test of those of a file that lack the same data.
 

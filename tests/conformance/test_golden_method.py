@@ -22,16 +22,6 @@ def machine(name, request):
     return golden_machine(name, request.param)
 
 
-@pytest.fixture
-def machine32(name):
-    return golden_machine(name, np.float32)
-
-
-@pytest.fixture
-def machine64(name):
-    return golden_machine(name, np.float64)
-
-
 def test_scores_and_metrics(machine):
     assert [config.name for config in daco.paper_grid()] == machine.names
     scores = machine.bank.score(machine.X_test, machine.names)
@@ -55,8 +45,8 @@ def test_criterion_with_another_seed_and_number_of_splits(small):
     np.testing.assert_allclose(got, machine.golden["balance_ks_seed7_S5"], atol=1e-3)
 
 
-def test_domain_weights(machine32):
-    machine = machine32
+def test_domain_weights(name):
+    machine = golden_machine(name, np.float32)
     bank = machine.bank
     assert bank.domains == ("source", "target")
     soft = bank.domain_weights(machine.X_test, "conf-soft-m0-k1")[:, 1]
@@ -69,8 +59,8 @@ def test_domain_weights(machine32):
     assert (hard == machine.golden["w_target_hard"])[clear].all()
 
 
-def test_other_scorers(machine64):
-    machine = machine64
+def test_other_scorers(name):
+    machine = golden_machine(name, np.float64)
     maha = selective_mahalanobis(machine.X, machine.domains, machine.X_test)
     np.testing.assert_allclose(maha, machine["maha"], rtol=1e-9)
     if bool(machine.golden["gmm_converged"]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shared_data import PUBLISHED, shared
+from shared_data import shared
 
 from daco.evaluation.evaluate import evaluate_scores
 from daco.evaluation.intervals import clip_bootstrap
@@ -17,15 +17,10 @@ from daco.evaluation.system_scores import read_system
 from daco.experiments.calibrate import calibrate_scores
 from daco.method.config import PAPER_CONFIG
 from daco.method.paper import ks_distance
-from reproduction.published import SETTINGS, open_published
+from reproduction.published import SETTINGS
 
 RELEASED = shared("published", "daco-experiments", "release", "scores")
 CONFIGS = sorted(path.parent.name for path in RELEASED.glob("*/dev"))
-
-
-@pytest.fixture(scope="module")
-def published():
-    return open_published(PUBLISHED)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

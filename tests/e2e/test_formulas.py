@@ -23,26 +23,14 @@ _CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 """Quantities of order 1 in float64: a few roundings of 1e-16."""
 
 
-def page_text(page: str) -> str:
-    return (DOCS / page).read_text(encoding="utf-8")
-
-
 def marked_formulas(page: str) -> dict[str, str]:
     """The code below each ``% formula: name`` of a page."""
-    return dict(_MARKED.findall(page_text(page)))
+    return dict(_MARKED.findall((DOCS / page).read_text(encoding="utf-8")))
 
 
 # --------------------------------------------------------------------------------------- concepts
 
 CONCEPTS = marked_formulas("concepts.md")
-
-
-def run_concepts() -> dict[str, Any]:
-    """The names that the formulas of the page define."""
-    names: dict[str, Any] = {"np": np, "t": t, "paper": paper}
-    for code in CONCEPTS.values():
-        exec(code, names)
-    return names
 
 
 def check_p_value(found: Any) -> None:
@@ -89,8 +77,11 @@ CHECKS = {
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_formula_of_the_concepts_is_what_the_library_computes(name):
     assert list(CONCEPTS) == list(CHECKS)
+    page: dict[str, Any] = {"np": np, "t": t, "paper": paper}
+    for code in CONCEPTS.values():
+        exec(code, page)
     function, check = CHECKS[name]
-    check(run_concepts()[function])
+    check(page[function])
 
 
 def test_the_pictures_of_the_concepts_are_those_that_their_script_draws(monkeypatch):

@@ -47,7 +47,6 @@ def test_freeze_then_verify_when_the_labels_are_out(study):
     scored = said("verify", "p.json", "--truth", "evaluator")
     pattern = r"dev pick raw-k1 [\d.]+ \[[\d.]+, [\d.]+\] -[\d.]+ \[-[\d.]+, -?[\d.]+\]"
     assert re.search(pattern, scored)
-    assert "2 machines are too few to tell a difference from chance." in scored
     assert frozen_score("--run", "later") in scored
 
     (study / "p.json").write_text(text.replace('"seed": 0', '"seed": 1'))
@@ -69,8 +68,3 @@ def test_a_submission_is_evaluated_to_the_score_of_the_run(study):
     said("freeze", "run", "--out", "p.json")
     evaluated = said("evaluate", f"package/task2/{LABEL}", "--truth", "evaluator")
     assert frozen_score("--truth", "evaluator") in evaluated
-
-
-@pytest.mark.parametrize("command", ["submission . --label A_B_task2_1 --out a", "verify a.json"])
-def test_mistakes_end_in_a_sentence(study, command):
-    assert str(refused(*command.split())).startswith((". is not a finished run", "a.json is not"))

@@ -41,8 +41,7 @@ def test_every_module_is_documented_once_or_internal():
         if not path.name.startswith("_")
     }
     commands = {name for name in modules if name.startswith(("daco.commands.", "daco.cli"))}
-    packages = {"daco.backbones"}
-    packages |= {"daco.monitoring.store"}
+    packages = {"daco.backbones", "daco.monitoring.store"}
     assert named == Counter((modules - commands) | packages)
 
 

@@ -16,7 +16,6 @@ from daco.experiments.report import write_report
 def report(tmp_path_factory):
     """A study with a machine whose name is an attack."""
     study = report_study(eval=("pump", NAUGHTY, "saw"))
-    study.run["notes"].append("The machine lathe was left out: it has no clips.")
     return write_report(study, tmp_path_factory.mktemp("report"))
 
 
@@ -97,8 +96,6 @@ def test_the_page_is_well_built(browser, report):
         assert set(links) <= set(ids)
         assert page.title().endswith("daco study")
         assert page.evaluate("document.compatMode") == "CSS1Compat"
-        unfold(page)
-        assert NAUGHTY in page.inner_text("body")
 
 
 def test_the_first_stop_of_the_keyboard_skips_to_the_results(browser, report):

@@ -14,13 +14,6 @@ from daco.data.table import EmbeddingTable
 from daco.method.config import blind_pool
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    path = tmp_path_factory.mktemp("small") / "table.parquet"
-    small_table("fan", "saw").write(path)
-    return path
-
-
 def test_the_criteria_are_those_of_the_banks(tmp_path):
     """Test clips of the table play no part."""
     synthetic_table([synthetic_machine("fan", 0, dim=16)]).write(tmp_path / "table.parquet")
@@ -47,19 +40,14 @@ def test_what_the_label_free_veto_cuts_is_shown_and_not_used(tmp_path):
     assert "use ldn-diff-K16" not in wide
 
 
-def test_options_change_the_criterion(small, tmp_path):
+def test_options_change_the_criterion(tmp_path):
+    small_table("fan", "saw").write(tmp_path / "table.parquet")
     (tmp_path / "grid.txt").write_text("raw-k1  # the baseline\nratio-soft-k1\n")
-    options = ("select", small, "--grid", tmp_path / "grid.txt", "--splits", 5, "--json")
-    documents = [json.loads(run(*options, "--seed", seed).stdout) for seed in (0, 1)]
+    options = ("--grid", tmp_path / "grid.txt", "--splits", 5, "--json")
+    command = ("select", tmp_path / "table.parquet", *options)
+    documents = [json.loads(run(*command, "--seed", seed).stdout) for seed in (0, 1)]
     assert documents[1]["candidates"] == ["raw-k1", "ratio-soft-k1"]
     assert [(each["seed"], each["n_splits"]) for each in documents] == [(0, 5), (1, 5)]
     first, second = (each["machines"][0]["choice"]["criterion"] for each in documents)
     assert first != second
-
-
-def test_mistakes_are_named(small, tmp_path):
-    assert "'12'" in str(refused("select", small, "--grid", "12"))
-    table = EmbeddingTable.read(small)
-    bare = EmbeddingTable.from_arrays(table.matrix(), machine=table.column("machine"))
-    bare.write(tmp_path / "bare.parquet")
-    assert "without a domain" in str(refused("select", tmp_path / "bare.parquet"))
+    assert "'12'" in str(refused("select", tmp_path / "table.parquet", "--grid", "12"))

@@ -44,17 +44,13 @@ def test_it_prints_rules_side_by_side_then_the_choice_and_cautions(finished):
     assert "over machines (1 dev and 1 eval)" in text
     assert "1 machine is too few to tell a difference" in text
     assert f"{choice['config']} was chosen by the rule guarded among 9 configurations" in text
-    assert "on 1 development machine and 1 evaluation machine: " in text
     assert text.index("oracle") < text.index("was chosen by") < text.index(choice["reason"])
     assert lines[-2] == f"report: {out / 'report.html'}"
 
 
-def test_it_leaves_four_files_and_what_was_exported(finished):
+def test_it_leaves_a_run_with_a_report_and_what_was_exported(finished):
     out, _ = finished
-    names = ["clips.parquet", "criteria.parquet", "report.html", "run.json"]
-    assert sorted(path.name for path in out.iterdir()) == names
     result = StudyResult.read(out)
-    assert {"raw-k1", "blend", result.run["choice"]["config"]} <= set(result.decided)
     assert {"sel-maha", "gmm2", "conf-oracle-m30-k1"} <= set(result.compared)
     assert (out / "report.html").stat().st_size > 10_000
     assert list((out.parent / "figures").rglob("*.svg"))
@@ -79,7 +75,6 @@ def test_a_killed_study_goes_on(tmp_path):
     [
         (["--rule", "both"], "guarded"),
         (["--system", "mine"], "NAME=TABLE"),
-        (["--truth", "nowhere"], "nowhere"),
     ],
 )
 def test_mistakes_end_in_one_sentence(tables, tmp_path, options, words):

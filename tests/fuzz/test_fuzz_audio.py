@@ -8,17 +8,11 @@ import struct
 import numpy as np
 import pytest
 import soundfile
-from fuzz.harness import Child, check
+from fuzz.harness import check
 from hypothesis import given
 from hypothesis import strategies as st
 
 KINDS = ("wav", "flac", "ogg", "aiff", "mp3")
-
-
-@pytest.fixture(scope="module")
-def child():
-    with Child(*KINDS) as started:
-        yield started
 
 
 @pytest.mark.parametrize("kind", KINDS)

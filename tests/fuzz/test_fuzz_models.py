@@ -7,7 +7,7 @@ import struct
 import tracemalloc
 
 import pytest
-from fuzz.harness import Child, check
+from fuzz.harness import check
 from fuzz.mutate_model import Stored, declared, pack, text_of, unpack, with_hash, with_text
 from fuzz.mutator import seeds
 from hypothesis import given
@@ -17,13 +17,8 @@ from daco.detector.model import MachineModel
 from daco.detector.modelfields import FIELDS, Tensor
 from daco.errors import DacoError
 
+KINDS = ("model",)
 TENSORS = [name for name, field in FIELDS.items() if isinstance(field, Tensor)]
-
-
-@pytest.fixture(scope="module")
-def child():
-    with Child("model") as started:
-        yield started
 
 
 def test_every_model_is_loaded_or_refused_with_a_reason(child):

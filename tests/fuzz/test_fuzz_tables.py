@@ -9,18 +9,12 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fuzz.harness import Child, check
+from fuzz.harness import check
 from fuzz.mutate_tables import RECORDINGS
 from hypothesis import given
 from hypothesis import strategies as st
 
 KINDS = ("manifest", "list", "parquet")
-
-
-@pytest.fixture(scope="module")
-def child():
-    with Child(*KINDS) as started:
-        yield started
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 from itertools import pairwise
@@ -42,12 +41,11 @@ def test_every_value_has_a_recipe_or_says_why_not():
             assert each.note, each.id
 
 
-def test_every_recipe_exists_takes_its_words_and_is_used():
+def test_every_recipe_is_used():
     used = set()
     for each in PRINTED:
         words = shlex.split(each.recipe)
         while words:
-            inspect.signature(RECIPES[words[0]]).bind(None, *words[1:])
             used.add(words[0])
             words = words[3:] if words[0] == "over" else []  # the recipe that is repeated
     assert used == set(RECIPES)

@@ -11,13 +11,11 @@ import json
 
 import pandas as pd
 import pytest
-from shared_data import PUBLISHED
 
 from daco.evaluation.official import score_difference
 from daco.experiments.analysis import frontier_table, transfer_of
 from daco.experiments.choice import per_machine_choice, pick, rules_of
 from daco.method.config import blind_pool
-from reproduction.published import open_published
 
 RULES = ("fixed", "dev", "criterion", "paper", "per-machine", "oracle")
 PRINTED = {  # setting: scores by RULES, rho of the dev score, rho of the criterion
@@ -31,13 +29,6 @@ PRINTED = {  # setting: scores by RULES, rho of the dev score, rho of the criter
 }
 FROZEN = {"ch0": "ratio-hard-k2", "mix": "conf-soft-m0-k1"}  # before the labels of 2026 were out
 YEARLY = {"2023": "2023", "2024": "2024", "beats": "2025"}
-
-
-@pytest.fixture(scope="module")
-def published():
-    if not PUBLISHED.exists():
-        pytest.skip(f"needs the authors' files: {PUBLISHED} is not part of this copy of daco")
-    return open_published(PUBLISHED)
 
 
 def tables(published, setting):

@@ -24,13 +24,6 @@ CLIPS = "release/scores/raw-k1/dev/anomaly_score_fan_section_00_test.csv"
 
 
 @pytest.fixture(scope="module")
-def published():
-    if not PUBLISHED.exists():
-        pytest.skip(f"needs the authors' files: {PUBLISHED} is not part of this copy of daco")
-    return open_published(PUBLISHED)
-
-
-@pytest.fixture(scope="module")
 def found(published):
     """One run of some seconds for all that looks at its findings."""
     return {each.id: check(each, published) for each in PRINTED}

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import textbook_views as textbook
 
 import daco.backbones
 from daco.backbones.classical import mel_filters
@@ -48,12 +47,6 @@ def test_mel_triangles_are_those_written_down():
     (band,) = mel_filters(2000, 20, 1)  # bins of 100 Hz
     expected = {0: 0, 3: 300 / 390.871, 4: 600 / 609.129, 5: 500 / 609.129, 10: 0}
     np.testing.assert_allclose(band[list(expected)], list(expected.values()), atol=1e-5)
-    for rate in (1000, 4000, 16000):  # at low rates bands are narrower than a bin
-        size = round(0.064 * rate)
-        np.testing.assert_allclose(
-            mel_filters(rate, size), textbook.mel_triangles(rate, size, 128), atol=1e-9
-        )
-        assert (mel_filters(rate, size).sum(axis=1) > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -72,17 +65,16 @@ def test_unusable_waveforms_are_refused(waveforms, kind, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("options", "message"),
     [
-        ("log-mel", {}, "Did you mean 'logmel'"),
-        ("logmel", {"precision": "fp8"}, "precision"),
-        ("logmel", {"weights": "some.pt"}, "no weights"),
-        ("logmel", {"sample_rate": 999}, "1000"),
+        ({"precision": "fp8"}, "precision"),
+        ({"weights": "some.pt"}, "no weights"),
+        ({"sample_rate": 999}, "1000"),
     ],
 )
-def test_unknown_names_and_options_are_refused(name, options, message):
+def test_options_that_it_has_not_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        daco.backbones.load(name, **options)
+        daco.backbones.load("logmel", **options)
 
 
 def run(code):

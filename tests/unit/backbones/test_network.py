@@ -97,7 +97,6 @@ def test_bfloat16_grids_are_pooled_in_single_precision():
     ("name", "message"),
     [
         ("median", r"ladder has no readout 'median'\. It has cls, mean, band, max, std, rdp, mod"),
-        ("clss", "Did you mean 'cls'"),
         ("layer4", r"It has .*layer1, layer2, layer3\. Did you mean 'layer"),
     ],
 )
@@ -124,8 +123,6 @@ def test_mn04_has_four_bands_and_ten_steps_in_three_seconds(weights):
     assert np.diff([grid.shape[1] for grid in grids]).tolist() == [1, 2]
     assert {grid.shape[2:] for grid in grids} == {(4, 384)}
     assert mn04.embed(waves, "mod").shape == (1, 2 * 384)
-    with pytest.raises(InputError, match="no readout 'layer4'"):
-        mn04.check_readout("layer4")
 
 
 @pytest.mark.parametrize("flags", [{"avx512_bf16": False, "amx_bf16": False}, {"amx_bf16": True}])

@@ -12,7 +12,6 @@ from small_clips import RATE, make_clips
 from daco.audio.formats import AudioLimits
 from daco.backbones import load
 from daco.backbones.readout import pool
-from daco.backbones.several import Networks
 from daco.data.table import EmbeddingTable
 from daco.embedding.embed import embed_clips
 from daco.embedding.frontend import Frontend, Listener, frontend_of
@@ -80,7 +79,6 @@ def embedding(function, **attributes):
         (embedding(lambda waves: waves[:, :0]), {}, r"\(clips, dim\)"),
         (embedding(lambda waves: waves[:1, :2]), {}, "for 2 clips"),
         (embedding(lambda waves: waves[:, :2] * 1j), {}, "complex64"),
-        (embedding(lambda waves: None), {}, r"object of shape \(\)"),
         (embedding(lambda waves: waves[:, :2] * np.inf), {}, "NaN or inf"),
         (embedding(lambda waves: waves[:, :3] - waves[:, :3].mean(0)), {}, "evaluation mode"),
     ],
@@ -98,13 +96,6 @@ def test_embed_clips_takes_the_object_and_the_table_says_where_vectors_come_from
     assert (read.metadata["backbone"], read.matrix().shape) == ("Level", (4, 4))
     assert frontend_of(read) is None  # a model of it cannot load the network by name
     assert embed_clips(table, "logmel", tmp_path / "l.parquet").clips == 4
-
-
-def test_it_is_a_view_beside_others(tmp_path):
-    both = Networks([load(Level()), load("logmel")])
-    assert both.resolve(["mod"]) == ("Level", "mod")
-    vectors = both.embed_many([WAVES, np.repeat(WAVES, 2, axis=1)], ["Level", "cep"])
-    np.testing.assert_allclose(vectors["Level"], Level().embed(WAVES))
 
 
 def test_limits_of_a_recording_hold_for_every_network(tmp_path, monkeypatch):

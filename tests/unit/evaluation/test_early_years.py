@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from early_years import (
-    make_truth_of_2021,
-    names_of_2020,
-    names_of_2021,
-    names_of_2022,
-)
+from early_years import make_truth_of_2021, names_of_2020, names_of_2021, names_of_2022
 from scipy.stats import hmean
 from sklearn.metrics import roc_auc_score
 

@@ -138,14 +138,13 @@ LABELLED = "section_00_source_test_normal_0000_spd_0"
             ],
         ),
         ("Scanner", lambda s: s[:-1], [f"{SCANNER}: 1 clip without a row: section_00_0007"]),
-        ("RoboticArm", lambda s: [*s, s[2]], [f"{ARM}: a repeated clip: line 9 ("]),
         (
             "RoboticArm",
             lambda lines: [*lines, f"{LABELLED}.wav,1\n"],
             [f"1 row of a clip that has another row: section_00_0000 = {LABELLED}"],
         ),
     ],
-    ids=["wrong names in the right order", "missing", "double", "under both its names"],
+    ids=["wrong names in the right order", "missing", "under both its names"],
 )
 def test_rows_that_are_not_those_of_the_clips_are_refused(system, truth, machine, change, parts):
     edit(system, machine, change)
@@ -214,11 +213,9 @@ def test_a_year_alone_says_which_machines_there_must_be(tmp_path):
 
 
 def test_a_machine_that_cannot_be_measured_is_a_problem(tmp_path):
-    names = labelled_test()
-    write_scores(tmp_path / "a", "fan", "00", [n for n in names if "target" not in n], range(4))
-    assert "no normal clip of the target domain" in report_of(tmp_path / "a")
-    write_scores(tmp_path / "b", "fan", "00", [n for n in names if "normal" in n], range(4))
-    assert "no anomaly (label 1)" in report_of(tmp_path / "b")
+    names = [name for name in labelled_test() if "target" not in name]
+    write_scores(tmp_path, "fan", "00", names, range(4))
+    assert "no normal clip of the target domain" in report_of(tmp_path)
 
 
 def test_systems_are_ranked_by_path_and_failures_are_kept_apart(tmp_path, truth, scores):

@@ -10,10 +10,7 @@ import pytest
 from random_studies import random_study
 
 from daco.evaluation.metrics import harmonic_mean
-from daco.experiments.analysis import (
-    frontier_table,
-    transfer_of,
-)
+from daco.experiments.analysis import frontier_table, transfer_of
 
 QUANTITIES = ["auc_source", "auc_target", "pauc"]
 

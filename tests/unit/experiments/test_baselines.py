@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from study_tables import rows_of
 from synthetic_machines import small_table
 
 import daco
@@ -38,8 +39,7 @@ def test_the_other_scorers_of_the_paper_are_columns(tables):
     assert result.compared == ["blend", "sel-maha", "gmm2", "conf-oracle-m30-k1"]
     pd.testing.assert_frame_equal(result.clips[plain.clips.columns], plain.clips)
     train, test = (dev.select(machine="pump", split=split) for split in ("train", "test"))
-    rows = result.clips[result.clips["machine"] == "pump"]
-    found, domains = rows[rows["split"] == "test"], train.column("domain")
+    found, domains = rows_of(result, "pump"), train.column("domain")
     X, X_test = train.matrix(), test.matrix()
     np.testing.assert_allclose(found["sel-maha"], selective_mahalanobis(X, domains, X_test))
     np.testing.assert_allclose(found["gmm2"], gaussian_mixture(X, X_test))
@@ -47,7 +47,7 @@ def test_the_other_scorers_of_the_paper_are_columns(tables):
         X_test, "conf-oracle-m30-k1", domains=test.column("domain")
     )
     np.testing.assert_allclose(found["conf-oracle-m30-k1"], oracle[:, 0])
-    assert rows.loc[rows["split"] == "train", "gmm2"].isna().all()
+    assert rows_of(result, "pump", "train")["gmm2"].isna().all()
     assert result.metrics(["gmm2"])["pauc"].notna().all()
 
 

@@ -11,12 +11,7 @@ from random_studies import GRID, MOVED, random_study
 
 from daco.errors import InputError
 from daco.evaluation.metrics import harmonic_mean
-from daco.experiments.choice import (
-    label_free_veto,
-    per_machine_choice,
-    pick,
-    resampled_criteria,
-)
+from daco.experiments.choice import label_free_veto, per_machine_choice, pick, resampled_criteria
 from daco.method.selection import Rule
 from daco.method.viability import INJECTED
 
@@ -60,13 +55,6 @@ def test_the_papers_own_splits_replace_the_first_ten(study):
     before, after = (each.grid()["criterion_paper"].to_numpy() for each in (study, changed))
     means = first.groupby("configuration", sort=False)["value"].mean().to_numpy()
     np.testing.assert_allclose(after - before, (0.7 - means) / 3, atol=1e-11)  # of three machines
-
-
-def test_what_is_not_known_is_no_column():
-    table = random_study(labelled=()).grid()
-    assert not {"dev_score", "eval_score"} & set(table)
-    alone = random_study(eval=0).grid()
-    assert not {"eval_score", "criterion_eval"} & set(alone)
 
 
 # Choosing

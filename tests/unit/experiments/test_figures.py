@@ -9,7 +9,6 @@ from field_models import small_model
 from random_studies import NAUGHTY, REPORT_GRID, report_study
 
 from daco.detector.model import MachineModel
-from daco.errors import InputError
 from daco.experiments.figures import studies as figures
 from daco.experiments.figures.models import plot_scores, plot_sensitivity
 from daco.experiments.figures.style import save_picture, svg_bytes
@@ -69,19 +68,10 @@ def test_coverage_has_a_row_for_each_decision_and_the_mean_over_machines(study):
 # Of models
 
 
-def line(ax, label):
-    return next(each for each in ax.lines if str(each.get_label()).startswith(label))
-
-
-def test_scores_have_the_limit_of_each_domain(tmp_path):
+def test_scores_have_the_limit_of_each_domain():
     model = small_model(config="raw-k1")
-    figure = plot_scores(model)
-    limits = [each.get_xdata()[0] for each in figure.axes[0].lines]
+    limits = [each.get_xdata()[0] for each in plot_scores(model).axes[0].lines]
     assert limits == list(model.thresholds.values())
-    save_picture(figure, tmp_path / "a.svg")
-    save_picture(figure, tmp_path / "a.png")
-    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_many_domains_with_names_of_any_kind(tmp_path):
@@ -91,9 +81,9 @@ def test_many_domains_with_names_of_any_kind(tmp_path):
         X, [names[i % 12] for i in range(60)], machine="$\x07", config="raw-k1"
     )
     save_picture(plot_scores(model), tmp_path / "a.svg")
-    assert b"\x1b" not in (tmp_path / "a.svg").read_bytes()
-    with pytest.raises(InputError, match=r"\.svg or \.png"):
-        save_picture(plot_scores(model), tmp_path / "a.pdf")
+    drawn = (tmp_path / "a.svg").read_bytes()
+    assert b"<svg" in drawn
+    assert b"\x1b" not in drawn
 
 
 def test_sensitivity_has_a_panel_for_each_fault_and_a_line_for_each_domain():
@@ -107,6 +97,7 @@ def test_sensitivity_has_a_panel_for_each_fault_and_a_line_for_each_domain():
     table = pd.DataFrame(rows).assign(low=0.1, high=0.6)
     panels = plot_sensitivity(table, "fan", 0.1).axes
     assert [ax.get_title(loc="left") for ax in panels[:4]] == list("abcd")
-    assert line(panels[0], "target").get_ydata().tolist() == pytest.approx([30.0, 30.0])
+    (target,) = [each for each in panels[0].lines if str(each.get_label()).startswith("target")]
+    assert target.get_ydata().tolist() == pytest.approx([30.0, 30.0])
     heights = [each.get_ydata()[0] for each in panels[0].lines if each.get_linestyle() != "-"]
     assert {20.0, 30.0} <= set(np.round(heights, 6))  # false alarms of the same recordings

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from study_tables import changed
 from synthetic_machines import small_table
 
 import daco
@@ -17,26 +18,17 @@ GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-
 study = partial(daco.study, grid=GRID, n_splits=3, workers=1)
 
 
-def with_columns(table, **columns):
-    """The table with other columns."""
-    made = {
-        name: np.array(np.broadcast_to(value, len(table)), dtype=object)
-        for name, value in columns.items()
-    }
-    return daco.EmbeddingTable({**table.columns, **made}, table.matrices, table.metadata)
-
-
 def with_rows(table, kept):
     columns = {name: values[kept] for name, values in table.columns.items()}
     matrices = {name: matrix[kept] for name, matrix in table.matrices.items()}
     return daco.EmbeddingTable(columns, matrices, table.metadata)
 
 
-def one_domain(*names, **columns):
+def one_domain(*names, domain="source"):
     """Machines of one domain, as those of 2020 are."""
     table = small_table(*names)
     kept = (table.columns["split"] == "test") | (table.columns["domain"] == "source")
-    return with_columns(with_rows(table, kept), **{"domain": "source", **columns})
+    return changed(with_rows(table, kept), domain=(slice(None), domain))
 
 
 def with_few(table, machine, keep):
@@ -85,7 +77,7 @@ def test_domains_need_no_name_where_a_machine_has_one(run):
     for domain in (None, "machine"):
         tables = [one_domain(*each, domain=None) for each in names]
         if domain:
-            tables = [with_columns(each, domain=each.columns[domain]) for each in tables]
+            tables = [changed(each, domain=(slice(None), each.columns[domain])) for each in tables]
         clips = study(*tables, baselines=True).clips
         pd.testing.assert_frame_equal(clips, run.clips)
 

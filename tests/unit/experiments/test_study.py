@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from random_studies import write_truth
+from sklearn.svm import OneClassSVM
+from study_tables import changed, machine_bank, rows_of
 from synthetic_machines import small_table as table
 from synthetic_machines import synthetic_machine, synthetic_table
 
@@ -23,14 +25,6 @@ from daco.experiments import machine as machine_module
 GRID = ["raw-k1", "conf-soft-m0-k1", "conf-soft-m30-k1", "ldn-ratio-K1", "ratio-soft-k1"]
 KEY = ["set", "machine", "section", "split", "clip", "domain", "label"]
 study = partial(daco.study, grid=GRID, n_splits=10, workers=1)
-
-
-def changed(full, **values):
-    """The table with other values in some rows of its columns."""
-    columns = {name: column.copy() for name, column in full.columns.items()}
-    for name, (rows, value) in values.items():
-        columns[name][rows] = value
-    return daco.EmbeddingTable(columns, full.matrices, full.metadata)
 
 
 def without_labels(full):
@@ -64,22 +58,6 @@ def studied(monkeypatch):
     return names
 
 
-def bank_of(full, machine):
-    """Bank and test vectors of a machine."""
-    mine = full.columns["machine"] == machine
-    train, test = (mine & (full.columns["split"] == each) for each in ("train", "test"))
-    return daco.NormalBank(full.matrix()[train], full.columns["domain"][train]), full.matrix()[test]
-
-
-def as_json(value):
-    return json.loads(json.dumps(value))
-
-
-def rows_of(result, machine, split):
-    clips = result.clips
-    return clips[(clips["machine"] == machine) & (clips["split"] == split)]
-
-
 def test_the_folder_has_four_files_which_are_the_result(run, copy, monkeypatch):
     monkeypatch.setattr("daco.experiments.report.svg_bytes", lambda *args, **options: b"")
     again = daco.StudyResult.read(copy)
@@ -101,7 +79,7 @@ def test_a_row_per_clip_has_the_scores_of_a_bank(run):
     assert run.clips.columns.tolist()[:7] == KEY
     assert run.clips.columns.tolist()[7:13] == [*GRID, "blend"]
     full = table("fan", "pump")
-    bank, X_test = bank_of(full, "pump")
+    bank, X_test, _, _ = machine_bank(full, "pump")
     names = [*GRID, "blend"]
     train, test = (rows_of(run, "pump", split) for split in ("train", "test"))
     # A half rank at a tie may fall the other way.
@@ -111,7 +89,7 @@ def test_a_row_per_clip_has_the_scores_of_a_bank(run):
 
 
 def test_criteria_are_those_of_the_bank(run):
-    bank, _ = bank_of(table("fan", "pump"), "fan")
+    bank, _, _, _ = machine_bank(table("fan", "pump"), "fan")
     balance = bank.exact_balance(GRID, 10, 0, n_resamples=100)
     mine = run.criteria[run.criteria["machine"] == "fan"].set_index(["measure", "configuration"])
     for row, config in enumerate(GRID):
@@ -136,11 +114,11 @@ def test_the_paper_s_ten_splits_are_always_there(run, options, own):
 @pytest.mark.filterwarnings("ignore::daco.DacoWarning")
 def test_p_values_are_those_of_a_detector(run):
     full = table("fan", "pump")
-    mine = (full.columns["machine"] == "fan") & (full.columns["split"] == "train")
+    _, X_test, train, _ = machine_bank(full, "fan")
+    X, domains = full.matrix()[train], full.columns["domain"][train]
     assert run.decided == [*GRID, "blend"]
     for config in run.decided:
-        detector = daco.DACo(config).fit(full.matrix()[mine], domains=full.columns["domain"][mine])
-        expected = detector.p_values(bank_of(full, "fan")[1])
+        expected = daco.DACo(config).fit(X, domains=domains).p_values(X_test)
         found = rows_of(run, "fan", "test")[f"p:{config}"]
         np.testing.assert_allclose(found, expected, rtol=1e-9)
     assert rows_of(run, "fan", "train")["p:blend"].isna().all()
@@ -200,8 +178,11 @@ def test_another_setting_is_another_result(copy, studied):
     assert studied == ["fan", "pump", "valve", "saw"]
     settings = machine_module.Settings(tuple(GRID))
     others = [{"seed": 5}, {"n_splits": 11}, {"candidates": ("raw-k1",)}, {"baselines": True}]
-    keys = {machine_module.key_of("fan", replace(settings, **each)) for each in ({}, *others)}
-    assert len(keys) == 5
+    others += [{"detectors": {"svm": OneClassSVM(nu=nu)}} for nu in (0.2, 0.4)]
+    keys = [machine_module.key_of("fan", replace(settings, **each)) for each in ({}, *others)]
+    assert len(set(keys)) == 7
+    same = replace(settings, detectors={"svm": OneClassSVM(nu=0.2)})
+    assert machine_module.key_of("fan", same) == keys[5]
 
 
 def test_another_rule_and_rate_need_no_new_rows(run, copy, studied):
@@ -222,7 +203,7 @@ def test_without_evaluation_labels_all_that_is_label_free_runs(run):
     names = ["configuration", "dev_score", "criterion_dev", "criterion_eval", "criterion_paper"]
     assert blind.grid().columns.tolist()[:5] == names
     pd.testing.assert_frame_equal(blind.criteria, run.criteria)
-    assert as_json(blind.run["choice"]) == run.run["choice"]
+    assert json.loads(json.dumps(blind.run["choice"])) == run.run["choice"]
     assert any("2 evaluation machines (valve, saw)" in note for note in blind.run["notes"])
     assert [each["labelled"] for each in blind.run["machines"]] == [True, True, False, False]
 
@@ -231,7 +212,7 @@ def test_without_evaluation_labels_all_that_is_label_free_runs(run):
 def test_nothing_labelled_at_all(clips):
     blind = study(clips(table("fan", "pump")))
     assert blind.grid()["criterion_dev"].between(0, 1).all()
-    assert {"dev_score", "eval_score"}.isdisjoint(blind.grid())
+    assert {"dev_score", "eval_score", "criterion_eval"}.isdisjoint(blind.grid())
     assert blind.metrics().iloc[:, 4:].isna().all(axis=None)
     notes = " ".join(blind.run["notes"])
     assert "No evaluation machines were given" in notes
