@@ -18,11 +18,6 @@ BOTH = [(least_squares, textbook.least_squares, 1024)]
 BOTH += [(spectral_subtraction, textbook.spectral_subtraction, 512)]
 
 
-def two_microphones(samples):
-    """Noise that both hear, by different paths, and a hum that is at the near one."""
-    return both(seconds=samples / RATE)
-
-
 def spectra(frames, frequencies, seed):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(2, frames, frequencies)) + 1j * rng.normal(
@@ -34,14 +29,14 @@ class TestTheRecipe:
     @pytest.mark.parametrize(("fast", "slow", "window"), BOTH)
     @pytest.mark.parametrize("samples", [513, 896, 1024, 3968, 16_000])
     def test_it_is_the_textbooks(self, fast, slow, window, samples):
-        near, far = two_microphones(samples)
+        near, far = both(seconds=samples / RATE)
         expected = slow(near, far, window)
         # Sums of 1024 float32 products: a few 1e-7 of the loudest sample.
         np.testing.assert_allclose(fast(near, far), expected, rtol=0, atol=2e-6 * np.ptp(near))
 
     @pytest.mark.parametrize("subtract", [least_squares, spectral_subtraction])
     def test_blocks_join_without_a_seam(self, subtract, monkeypatch):
-        near, far = two_microphones(9_000)
+        near, far = both(seconds=9_000 / RATE)
         whole = subtract(near, far)
         for block in (3, 1):
             monkeypatch.setattr(subtraction, "_BLOCK", block)
@@ -62,7 +57,7 @@ class TestLeastSquares:
 
     @given(st.integers(513, 4000))
     def test_silence_and_one_dead_microphone_at_every_length(self, samples):
-        near, far = two_microphones(samples)
+        near, far = both(seconds=samples / RATE)
         nothing = np.zeros_like(near)
         assert not least_squares(nothing, nothing).any()
         assert not least_squares(nothing, far).any()
@@ -71,10 +66,10 @@ class TestLeastSquares:
 
     def test_no_length_ends_in_a_click(self):
         """At 1,000 samples the recipe divides by 1e-5: there, and only there, daco departs."""
-        near, far = two_microphones(1000)
+        near, far = both(seconds=1000 / RATE)
         assert np.abs(textbook.least_squares(near, far)).max() > 3 * np.abs(near).max()
         for samples in range(513, 2100, 7):
-            near, far = two_microphones(samples)
+            near, far = both(seconds=samples / RATE)
             assert np.abs(least_squares(near, far)).max() < 1.5 * np.abs(near).max(), samples
 
     def test_a_long_recording_takes_little_more_than_its_waveforms(self):

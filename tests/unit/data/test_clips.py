@@ -5,13 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from dcase_trees import make
 from hypothesis import given
 from hypothesis import strategies as st
-from shared_data import shared
 
 from daco.data.clips import COLUMNS, Clip, ClipTable
 from daco.data.manifest import write_manifest
@@ -163,16 +160,6 @@ def test_a_spreadsheet_runs_no_name_of_a_written_manifest(tmp_path):
     assert sorted(read_clips(tmp_path / "list.csv").columns()["path"]) == sorted(names)
 
 
-def test_a_manifest_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path, monkeypatch):
-    pq.write_table(pa.table({"path": ["a.wav"] * 300_000}), tmp_path / "list.parquet")
-    monkeypatch.setattr("daco.data.parquet.LARGE", 2**20)
-    with pytest.raises(DataError, match="would become 2,400,000 in memory"):
-        read_clips(tmp_path / "list.parquet")
-    (tmp_path / "list.parquet").write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(DataError, match="not a readable Parquet file"):
-        read_clips(tmp_path / "list.parquet")
-
-
 def test_unknown_columns_are_odd(tmp_path):
     make(tmp_path, "a.wav", "b.wav")
     table = read_clips(manifest(tmp_path, "path,labels,speed\na.wav,1,2\nb.wav,1,2\n"))
@@ -182,12 +169,10 @@ def test_unknown_columns_are_odd(tmp_path):
     )
 
 
-def test_a_manifest_that_cannot_be_written_is_one_sentence(tmp_path):
+def test_another_extension_of_a_manifest_is_refused(tmp_path):
     table = ClipTable(tmp_path, (Clip("a.wav", "fan"),))
     with pytest.raises(InputError, match=r"ends in \.csv or \.parquet. Got 'a\.json' instead"):
         write_manifest(table, tmp_path / "a.json")
-    with pytest.raises(DataError, match="cannot be written"):
-        write_manifest(table, tmp_path / "nowhere" / "a.csv")
 
 
 def test_anomalies_among_the_training_clips_are_odd(tmp_path):
@@ -238,18 +223,3 @@ def test_a_written_manifest_reads_back(
     path = root / f"clips{suffix}"
     write_manifest(ClipTable(root, clips), path)
     assert read_clips(path).clips == clips
-
-
-@pytest.mark.shared("real", "audio")
-@pytest.mark.parametrize("name", ["clips.csv", "clips.parquet"])
-def test_a_real_table_survives_a_manifest_elsewhere(tmp_path, name):
-    table = read_clips(shared("real", "audio"), year=2023)
-    write_manifest(table, tmp_path / name)
-    again = read_clips(tmp_path / name)
-    assert [p.resolve() for p in again.paths()] == [p.resolve() for p in table.paths()]
-    expected = {**table.columns(), "path": None}
-    assert {**again.columns(), "path": None} == expected
-    first = (tmp_path / name).read_bytes()
-    write_manifest(table, tmp_path / name)
-    assert (tmp_path / name).read_bytes() == first
-    assert [each.name for each in tmp_path.iterdir()] == [name]

@@ -153,14 +153,6 @@ def test_supplemental_clips_are_neither_train_nor_test(tmp_path):
     assert {clip.label for clip in table} == {None}
 
 
-def test_the_same_machine_in_two_years_stays_apart(tmp_path):
-    for year in (2023, 2026):
-        make_machine(tmp_path / f"dcase{year}t2/eval_data/raw", "ToyDrone", test=anonymous())
-    table = read_clips(tmp_path)
-    assert set(table.by_machine()) == {(2023, "ToyDrone"), (2026, "ToyDrone")}
-    assert table.machines == ("ToyDrone",)
-
-
 def test_clips_with_other_names_are_left_out_and_named(tmp_path):
     make_machine(tmp_path, "fan", test=labelled_test())
     make(tmp_path, "fan/train/strange.wav", "fan/test/foreign.wav")

@@ -31,7 +31,6 @@ TREES = {
         "site/all train 0, site/all test 1",
     ),
     "training testing/good testing/bad": ("site/all train None, site/all test 0, site/all test 1"),
-    "old new": "site/old train None, site/new train None",
     "old new test": "site/old train None, site/new train None, site/None test None",
     "old new test/normal test/anomaly": (
         "site/old train None, site/new train None, site/None test 0, site/None test 1"
@@ -43,9 +42,6 @@ TREES = {
     "old/normal new/normal new/anomaly": "site/old train 0, site/new train 0, site/new test 1",
     "normal anomaly/rub anomaly/slip": "site/all train 0, site/all test 1, site/all test 1",
     "normal/old normal/new anomaly/rub": "site/old train 0, site/new train 0, site/None test 1",
-    "train/normal test/normal test/anomaly/rub": (
-        "site/all train 0, site/all test 0, site/all test 1"
-    ),
     "fan/old fan/new pump/old": "fan/old train None, fan/new train None, pump/old train None",
     "normal/fan/old anomaly/fan/old": "fan/old train 0, fan/old test 1",
     "fan/id_00/normal fan/id_02/normal fan/id_00/abnormal": (
@@ -176,8 +172,6 @@ def test_it_is_said_what_the_folders_were_taken_for(tmp_path):
     assert "motor: fast (2 clips), slow (2 clips)" in plant
     assert "--domain-level 1" in plant
     assert "--machine-level 2" in plant
-    make(tmp_path / "splits", *clips_in("fan/train", "motor/train"))
-    assert "Read as 2 machines:\n  fan: 2 clips" in read_clips(tmp_path / "splits").understood
     for root, folders in {"fan": ("source", "target"), "flat": (".",)}.items():
         make(tmp_path / root, *clips_in(*folders))
         assert read_clips(tmp_path / root).understood == ""  # nothing to doubt

@@ -81,8 +81,6 @@ class TestReferences:
     def test_siblings_declares_clips_independent(self):
         detector = daco.DACo("raw-k1", siblings=0).fit(X, domains=DOMAINS)
         assert detector.reference_.kinds == {"source": "independent", "target": "independent"}
-        own = detector.bank_.leave_one_out("raw-k1")[:, 0]
-        np.testing.assert_allclose(detector.reference_scores_, own)
         for wrong in ("many", -1, 1.5):
             with pytest.raises(InputError, match="'siblings' parameter must be 'auto' or an int"):
                 daco.DACo(siblings=wrong).fit(X)
@@ -98,15 +96,8 @@ class TestReferences:
 class TestCalibrating:
     def test_it_takes_scores_of_new_clips_and_leaves_other_domains(self):
         detector = daco.DACo("raw-k1").fit(X, domains=DOMAINS)
-        before = detector.reference_
         assert detector.calibrate(NEW[:30], ["source"] * 30) is detector
-        reference = detector.reference_
-        assert reference.kinds == {"source": "new", "target": "training"}
-        source = reference.clip_domains == 0
-        np.testing.assert_array_equal(reference.scores[source], detector.anomaly_score(NEW[:30]))
-        np.testing.assert_array_equal(
-            reference.scores[~source], before.scores[before.clip_domains == 1]
-        )
+        assert detector.reference_.kinds == {"source": "new", "target": "training"}
         assert len(detector.bank_) == 220  # nothing entered the bank
         detector.calibrate(NEW[60:75], ["target"] * 15)  # those of source stay
         assert detector.reference_.sizes == {"source": 30, "target": 15}

@@ -65,24 +65,9 @@ def test_another_rate_needs_no_refit(model):
         model.at_rate(0)
 
 
-def test_the_default_is_a_blend_and_a_named_or_chosen_configuration_says_so(model):
+def test_the_default_is_a_blend_and_a_named_configuration_says_so(model):
     assert (model.config, model.reason) == ("blend", "the default")
-    named = small_model(config="raw-k2")
-    assert named.reason == "named by the user"
-    assert named.provenance["selection"] is None
-    chosen = small_model(config="raw-k2", reason="it wins", selection={"pool": ["raw-k2"]})
-    assert chosen.reason == "it wins"
-    assert chosen.provenance["selection"] == {"pool": ["raw-k2"]}
-
-
-def test_a_rate_that_the_references_do_not_support_is_said_and_unknown_before_calibration(model):
-    (warning,) = small_model(false_alarm_rate=0.05).warnings()
-    assert "19 new normals of target" in warning
-    assert model.expected_rates() == {"source": None, "target": None}
-    assert "unknown" in model.basis_sentence
-    sessions = small_model(groups=[f"{row // 5}" for row in range(50)])
-    low, high = sessions.expected_rates()["source"]
-    assert 0 < low < 0.1 < high < 1
+    assert small_model(config="raw-k2").reason == "named by the user"
 
 
 def test_a_model_is_immutable_and_leaves_the_array_of_the_user_alone(model):
@@ -103,11 +88,7 @@ def test_a_model_is_immutable_and_leaves_the_array_of_the_user_alone(model):
         ({"config": "raw-k300"}, "raw-k300"),
         ({"config": "raw-k" + "9" * 5000}, "64"),
         ({"config": "raw-1"}, "raw-1"),
-        ({"false_alarm_rate": 1.0}, "false_alarm_rate"),
-        ({"siblings": -1}, "siblings"),
         ({"siblings": "many"}, "siblings"),
-        ({"machine": ""}, "machine"),
-        ({"machine": "x\0y"}, "machine"),
         ({"machine": "\ud800"}, "machine"),
         ({"clip_names": ["a"]}, "clip_names"),
         ({"clip_names": ["a" * 2000] * 50}, "clip_names"),
@@ -116,10 +97,6 @@ def test_a_model_is_immutable_and_leaves_the_array_of_the_user_alone(model):
         ({"groups": ["a"]}, "groups"),
         ({"provenance": {"x": float("nan")}}, "provenance"),
         ({"provenance": {"x": object()}}, "provenance"),
-        ({"ranges": {"clips": 3}}, "ranges"),
-        ({"frontend": dataclasses.replace(LOGMEL, backbone="siren")}, "siren"),
-        ({"frontend": dataclasses.replace(LOGMEL, sample_rate=10**9)}, "frontend"),
-        ({"frontend": dataclasses.replace(LOGMEL, channel="0")}, "frontend"),
         ({"frontend": dataclasses.replace(LOGMEL, weights_sha256="abc")}, "frontend"),
         ({"frontend": dataclasses.replace(LOGMEL, others=(LOGMEL,))}, "2 views"),
     ],

@@ -222,11 +222,6 @@ class TestDamage:
 
 
 class TestTheTensors:
-    def test_must_be_no_others(self, parts):
-        for name in parts:
-            rest = {key: value for key, value in parts.items() if key != name}
-            refused(put_together({**rest, "extra": parts[name]}), "holds|not a model")
-
     def test_must_have_their_types_and_shapes(self, parts):
         for name in set(parts) - {"model", "sha256"}:
             other = parts[name].astype(np.float64 if "embeddings" in name else np.float32)

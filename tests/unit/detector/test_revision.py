@@ -197,12 +197,6 @@ class TestCalibrating:
         assert (record["action"], record["clips"]) == ("calibrated", {"target": 12})
         assert_same_after_loading(calibrated, clips)
 
-    def test_without_domains_each_clip_counts_where_it_fits_best(self, model, clips):
-        best = model.score(clips).weights.argmax(axis=1)
-        calibrated = calibrate_with(model, clips)
-        assert calibrated.new_domains.tolist() == best.tolist()
-        assert calibrated.new_names == tuple(map(str, range(50)))
-
     def test_what_cannot_be_new_is_refused_and_the_model_stays(self, model, night):
         before = model.sha256
         both = np.vstack([night, model.embeddings[5:7]])

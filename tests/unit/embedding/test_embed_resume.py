@@ -111,16 +111,6 @@ def test_a_finished_table_is_recognised_without_reading_recordings(clips, place,
             finish(clips, place, verify=verify)
 
 
-@pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_a_missing_recording_and_a_bad_one_are_skipped_and_listed(clips, place):
-    (place / "clips" / "0001.wav").unlink()
-    (place / "clips" / "0002.wav").write_bytes(b"RIFF, but no more")
-    report = embed_clips(clips, FakeNet(), str(place / "e.parquet"))
-    assert [path for path, _ in report.skipped] == ["0001.wav", "0002.wav"]
-    assert "cannot be opened (No such file" in report.skipped[0][1]
-    assert "clips" not in "".join(reason for _, reason in report.skipped)
-
-
 def test_no_clip_is_skipped_because_the_store_went_away(tmp_path):
     table = make_clips(tmp_path / "clips", 3)
     with environment(**unreachable(), AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x"):

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-import soundfile
+from drill import hum
 from field_models import LOGMEL
 
 from daco.backbones import load
@@ -28,23 +28,16 @@ def net():
     return load("logmel")
 
 
-def record(path, seconds=0.5, seed=0):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    wave = np.random.default_rng(seed).normal(0, 0.1, round(16000 * seconds))
-    soundfile.write(path, wave, 16000)
-    return path
-
-
 @pytest.fixture
 def press(tmp_path):
     """Three source and two target normals, a test clip and an anomaly."""
     root = tmp_path / "press"
     for index in range(3):
-        record(root / "train" / "normal" / "source" / f"s{index}.wav", seed=index)
+        hum(root / "train" / "normal" / "source" / f"s{index}.wav", 200, index)
     for index in range(2):
-        record(root / "train" / "normal" / "target" / f"t{index}.wav", seed=9 + index)
-    record(root / "test" / "normal" / "source" / "held.wav", seed=20)
-    record(root / "test" / "anomaly" / "source" / "broken.wav", seed=21)
+        hum(root / "train" / "normal" / "target" / f"t{index}.wav", 200, 9 + index)
+    hum(root / "test" / "normal" / "source" / "held.wav", 200, 20)
+    hum(root / "test" / "anomaly" / "source" / "broken.wav", 200, 21)
     return root
 
 
@@ -117,14 +110,14 @@ class TestRecordings:
             normals_of_recordings(press / "gone.wav", net)
 
     def test_without_normals_there_is_nothing_to_fit(self, tmp_path, net):
-        record(tmp_path / "fan" / "anomaly" / "a.wav")
+        hum(tmp_path / "fan" / "anomaly" / "a.wav", 200, 0)
         with pytest.raises(DataError, match="no normal training clip"):
             normals_of_recordings(tmp_path / "fan", net)
 
     def test_the_usual_length_is_that_of_the_machine(self, tmp_path, net):
         for machine, seconds in (("fan", (1.0, 2.0, 3.0)), ("pump", (1.0, 1.0))):
             for each, length in enumerate(seconds):
-                record(tmp_path / "plant" / machine / "train" / f"{each}.wav", length)
+                hum(tmp_path / "plant" / machine / "train" / f"{each}.wav", 200, 0, length)
         found = normals_of_recordings(tmp_path / "plant", net, machine_level=1).machines
         assert {each.machine: each.frontend.seconds for each in found} == {"fan": 2.0, "pump": 1.0}
 

@@ -129,20 +129,6 @@ def test_a_table_says_how_each_view_was_made(tmp_path, clips):
         table.origin("cepp")
 
 
-@pytest.mark.parametrize("views", ['["mod"]', '{"mod": {"sample_rate": 1}}', "[]", "{"])
-def test_an_unknown_layout_of_views_is_refused(tmp_path, views):
-    import pyarrow.parquet as pq
-
-    out = tmp_path / "e.parquet"
-    EmbeddingTable.from_arrays({"mod": np.eye(3), "env": np.eye(3)}).write(out)
-    content = pq.read_table(out)
-    metadata = {**content.schema.metadata, b"daco.views": views.encode()}
-    pq.write_table(content.replace_schema_metadata(metadata), out)
-    with pytest.raises(DataError, match=r"daco\.views") as raised:
-        EmbeddingTable.read(out)
-    assert str(out) in str(raised.value)
-
-
 def test_a_finished_table_of_other_networks_is_recognised(tmp_path, clips):
     out = tmp_path / "e.parquet"
     embed_clips(clips, both(), out)

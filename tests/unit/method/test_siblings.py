@@ -95,15 +95,6 @@ def test_growth_is_as_defined_for_some_clips_of_a_domain(size):
     assert _growth(within) == pytest.approx(literal_growth(np.sort(within, axis=1)))
 
 
-def test_a_number_hides_as_many_and_at_most_a_third():
-    d = distances_of(recordings(30, 1))
-    nearest = np.argsort(d, axis=1)
-    some = d.copy()
-    assert set(hide_siblings(some, np.arange(30), np.array([0, 30]), 2).tolist()) == {2}
-    assert np.isinf(np.take_along_axis(some, nearest[:, :2], axis=1)).all()
-    assert set(hide_siblings(d, np.arange(30), np.array([0, 30]), 25).tolist()) == {10}
-
-
 @pytest.mark.parametrize("size", [2, 3, 5, 10])
 def test_clips_of_one_recording_are_siblings(size):
     found = hidden(recordings(240 // size, size))
