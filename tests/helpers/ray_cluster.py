@@ -30,6 +30,8 @@ def ray_cluster(**head):
     with contextlib.ExitStack() as cleanup:  # all of it, whatever fails
         patch = cleanup.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Else a server that Ray forks for a client may end at once, without a word.
+        patch.setenv("GRPC_ENABLE_FORK_SUPPORT", "0")
         folder = tempfile.mkdtemp(prefix="daco-ray-")  # short: names of sockets may not be long
         cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
         # `Cluster` writes its address into Ray's default folder, which exists only where Ray ran

@@ -22,7 +22,7 @@ from daco.version import __version__
 WORTHWHILE = 40
 """Machines from which on processes are started by default: they take seconds to load."""
 
-_ATTEMPTS = 3  # at items whose Ray workers were lost
+_ATTEMPTS = 3  # at items whose Ray workers were lost, and at a connection that a cluster ends
 _PATIENCE = 5.0  # seconds until an address counts as unreachable; Ray itself takes minutes
 _HERE = ("local", "threads")
 
@@ -233,16 +233,22 @@ def _connect(ray: Any, engine: str) -> None:
     address = os.environ.get("RAY_ADDRESS", "local") if engine == "ray" else engine
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     here = {"include_dashboard": False} if address == "local" else {}
-    try:
-        ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise _unusable(address, error) from None
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **here)
+            return
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            # A busy cluster may fail to start its process for a computer outside.
+            if attempt == _ATTEMPTS or not isinstance(error, ConnectionAbortedError):
+                raise _unusable(address, error) from None
+            ray.shutdown()
 
 
 def _unusable(address: str, error: Exception) -> DataError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
+    reason = lines[-1] if lines[0].endswith(":") else lines[0]  # "...:" and a stack trace
     return DataError(
-        f"The Ray cluster of {address} cannot be used ({lines[0].rstrip('.')}). Correct the "
+        f"The Ray cluster of {address} cannot be used ({reason.rstrip('.')}). Correct the "
         f"address, start one with 'ray start --head', or check the memory of its nodes. Run the "
         "same command again: embed and study keep finished work."
     )

@@ -11,6 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from daco.compute import require_engine, run
+from daco.compute.parallel import _connect
 from daco.errors import DataError, InputError, MissingExtraError
 
 ENGINES = [("local", 1), ("local", 2), ("threads", 2)]
@@ -137,6 +138,25 @@ def test_workers_of_a_cluster_that_are_lost_are_started_again(flaky_cluster, los
     else:
         with pytest.raises(DataError, match="cannot be used"):
             list(results)
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_busy_cluster_is_asked_again(monkeypatch, failures):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    asked = []
+
+    def init(*_, **__):
+        asked.append(1)
+        if len(asked) <= failures:
+            raise ConnectionAbortedError("Failure from server:\nTraceback\nRuntimeError: too slow")
+
+    monkeypatch.setattr(ray, "init", init)
+    if failures < 3:
+        _connect(ray, "ray://host:10001")
+    else:
+        with pytest.raises(DataError, match=r"cannot be used \(RuntimeError: too slow\)"):
+            _connect(ray, "ray://host:10001")
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize("error", [DataError, ValueError])
