@@ -130,7 +130,9 @@ Channel = Annotated[
 Engine = Annotated[
     str, option("Run here (local), on the Ray cluster of RAY_ADDRESS (ray) or of ray://head:10001.")
 ]
-Processes = Annotated[int | None, option("Use this many processes. The default suits.", min=1)]
+Processes = Annotated[
+    int | None, option("Use this many processes. The default depends on the work.", min=1)
+]
 Splits = Annotated[int, option("Set the number of random splits of the criterion.", min=1)]
 Grid = Annotated[str, option("Choose from 9, 45 or 51, names with commas, or their file.")]
 

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 NORMAL, ANOMALOUS = "normal", "anomalous"
 OFF, OUT_OF_RANGE, RECORDER_FAULT = "off", "out of range", "recorder fault"
-STATES = (NORMAL, ANOMALOUS, OFF, OUT_OF_RANGE, RECORDER_FAULT)
-"""Of a recording; the last three replace the decision of the score."""
+"""States of a recording that replace the decision of the score."""
 
 FAULTY_SOUND = ("silent", "clipped", "short", "long", "rate")
 """Codes of the reasons that are a recorder fault."""

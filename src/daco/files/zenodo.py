@@ -86,6 +86,8 @@ def list_record(year: int, split: str, root: Path) -> list[Archive]:
             match = re.fullmatch(_NAMES[split], name)
             if match is not None:
                 size, checksum = int(entry["size"]), str(entry["checksum"])
+                if not re.fullmatch(r"md5:[0-9a-f]{32}", checksum):  # pooch takes any file for ""
+                    raise ValueError(f"{checksum!r} is not an MD5 checksum")
                 link = f"{url}/files/{name}/content"
                 archive = Archive(name, split, match[1], size, checksum, link, root)
                 revisions.append((int(match[2] or 1), archive))

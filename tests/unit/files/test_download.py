@@ -91,6 +91,7 @@ def test_a_record_lists_the_last_revision_of_each_machine(server, monkeypatch):
         [],
         [entry("readme.txt")],
         [{"key": "dev_fan.zip"}],
+        [entry("dev_fan.zip", checksum="")],
     ],
 )
 def test_a_record_that_cannot_be_used(server, monkeypatch, files):
